@@ -1,0 +1,1 @@
+"""Numbers that describe one test before one run, read from the past only."""

@@ -1,0 +1,1 @@
+"""Labels, rankers, calibration, the model bundle and the registry."""

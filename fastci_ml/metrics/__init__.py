@@ -1,0 +1,1 @@
+"""Pure functions that score an order or a probability. Formula, source and edge cases stand in each."""

@@ -1,0 +1,1 @@
+"""From risk and evidence to a plan with a reason for every test."""

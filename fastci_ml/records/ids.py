@@ -1,0 +1,67 @@
+"""Names of tests and commits.
+
+A node id is stored as pytest printed it: never unescaped, never used as a file name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+NodeId = NewType("NodeId", str)
+CommitSha = NewType("CommitSha", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """A node id, taken apart.
+
+    Attributes
+    ----------
+    path : str
+        File of the test, from the repository root, with ``/``.
+    names : tuple of str
+        Classes, outermost first, then the function without its parameters; empty for a bare file.
+    params : str
+        What stands between the brackets, brackets included; empty without parameters.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    params: str
+
+    def join(self) -> NodeId:
+        """Put the parts together again; the exact inverse of `split_node_id`."""
+        return NodeId("::".join((self.path, *self.names)) + self.params)
+
+
+def split_node_id(node_id: str) -> NodeParts:
+    """Take a node id apart.
+
+    Parameters
+    ----------
+    node_id : str
+        As pytest prints it. ``::`` may also stand inside parameters, so only those before the first ``[``
+        that follows the path separate.
+
+    Returns
+    -------
+    NodeParts
+        ``split_node_id(x).join() == x`` for every x.
+
+    Examples
+    --------
+    >>> split_node_id("t/a.py::A::test_x[p::q]")
+    NodeParts(path='t/a.py', names=('A', 'test_x'), params='[p::q]')
+    """
+    path, separator, rest = node_id.partition("::")
+    if not separator:
+        return NodeParts(path=node_id, names=(), params="")
+    stem, bracket, tail = rest.partition("[")
+    return NodeParts(path=path, names=tuple(stem.split("::")), params=bracket + tail)
+
+
+def function_id(node_id: str) -> NodeId:
+    """Node id without parameters: the unit at which unstable parameters are joined."""
+    parts = split_node_id(node_id)
+    return NodeId("::".join((parts.path, *parts.names)))

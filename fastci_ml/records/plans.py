@@ -1,0 +1,287 @@
+"""The plan: which tests run, in what order, and why. Schema "fastci.plan/1".
+
+Within a version keys are only added; a reader refuses an unknown major version. The same plan always gives
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from fastci_ml.errors import PlanError
+from fastci_ml.records.ids import NodeId
+
+SCHEMA_NAME = "fastci.plan"
+SCHEMA_VERSION = 1
+SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
+
+
+class Decision(StrEnum):
+    """What a plan says of one test."""
+
+    RUN = "run"
+    AUDIT = "audit"  # would be left out, runs as a random check of the selector
+    PRUNED = "pruned"
+    UNAFFECTED = "unaffected"
+    OVER_BUDGET = "over_budget"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the test runs."""
+        return self in (Decision.RUN, Decision.AUDIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a test is in or out, or stands where it stands.
+
+    Attributes
+    ----------
+    code : str
+        Stable name of the kind of reason, such as ``"risk"`` or ``"new_test"``.
+    text : str
+        The same in words, for a person.
+    details : mapping
+        Further keys by kind, such as ``unit`` or ``feature``, ``value`` and ``effect``; JSON values only.
+    """
+
+    code: str
+    text: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat object: code, text, then the details."""
+        return {"code": self.code, "text": self.text, **self.details}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTest:
+    """One test of a plan; the attributes are those of plan.json.
+
+    Attributes
+    ----------
+    id : NodeId
+        As collected.
+    decision : Decision
+        Whether it runs.
+    order : int
+        Place among the tests that run, from 1; 0 for a test that does not.
+    shard : int
+        Shard that runs it, from 0.
+    risk : float or None
+        Probability of failing, in [0, 1]; None where nothing could say.
+    duration_s : float or None
+        Expected seconds; None when unknown.
+    gpus : int or None
+        GPUs that it holds; None when unknown.
+    reasons : tuple of Reason
+        At least one.
+    workload : mapping
+        Shrunk dimensions; empty for the full workload.
+    kept_by : NodeId or None
+        The test that covers a pruned one.
+    """
+
+    id: NodeId
+    decision: Decision
+    order: int
+    shard: int = 0
+    risk: float | None = None
+    duration_s: float | None = None
+    gpus: int | None = None
+    reasons: tuple[Reason, ...] = ()
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    kept_by: NodeId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan for one change on one lane; the attributes are those of plan.json.
+
+    Attributes
+    ----------
+    base, head, head_tree : str
+        Full shas; the plan holds for this head tree only.
+    lane : str
+        The plan holds for this lane only.
+    model : mapping
+        ``name`` and ``version`` of what ranked it (``version`` None for a simple policy) and ``kind``.
+    tests : tuple of PlannedTest
+        Those that run by `order`, then the others by id.
+    evidence, summary : mapping
+        As in plan.json.
+    notes : tuple of str
+        What widened the plan or made it fall back, in words.
+    """
+
+    base: str
+    head: str
+    head_tree: str
+    lane: str
+    model: Mapping[str, Any]
+    tests: tuple[PlannedTest, ...]
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def dumps(self) -> str:
+        """One JSON object, floats unrounded, ending in a newline; equal plans give equal bytes."""
+        document = {
+            "schema": SCHEMA,
+            "base": self.base,
+            "head": self.head,
+            "head_tree": self.head_tree,
+            "lane": self.lane,
+            "model": dict(self.model),
+            "evidence": dict(self.evidence),
+            "summary": dict(self.summary),
+            "notes": list(self.notes),
+            "tests": [_test_to_json(test) for test in self.tests],
+        }
+        return json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
+
+
+def _test_to_json(test: PlannedTest) -> dict[str, Any]:
+    return {
+        "id": test.id,
+        "decision": test.decision.value,
+        "order": test.order,
+        "shard": test.shard,
+        "risk": test.risk,
+        "duration_s": test.duration_s,
+        "gpus": test.gpus,
+        "workload": dict(test.workload),
+        "reasons": [reason.to_json() for reason in test.reasons],
+        "kept_by": test.kept_by,
+    }
+
+
+def loads_plan(text: str, *, name: str = "plan") -> Plan:
+    """Read a plan, trusting nothing in it.
+
+    Parameters
+    ----------
+    text : str
+        The JSON text.
+    name : str
+        What to call it in messages, such as its path.
+
+    Returns
+    -------
+    Plan
+        Unknown keys are ignored: within a version keys are only added.
+
+    Raises
+    ------
+    PlanError
+        If it is no JSON object of this major version, a key is missing or of the wrong type, or an id or an
+        order stands twice.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{name}: no JSON: {error}", hint="fastci-ml rank --out plan.json") from error
+    if not isinstance(document, dict):
+        raise PlanError(f"{name}: {type(document).__name__} at the top, expected an object")
+    _check_schema(document.get("schema"), name)
+    tests = _take(document, "tests", list, name)
+    plan = Plan(
+        base=_take(document, "base", str, name),
+        head=_take(document, "head", str, name),
+        head_tree=_take(document, "head_tree", str, name),
+        lane=_take(document, "lane", str, name),
+        model=_take(document, "model", dict, name),
+        evidence=_take(document, "evidence", dict, name, default={}),
+        summary=_take(document, "summary", dict, name, default={}),
+        notes=tuple(str(note) for note in _take(document, "notes", list, name, default=[])),
+        tests=tuple(_test_from_json(entry, f"{name}: tests[{i}]") for i, entry in enumerate(tests)),
+    )
+    _check_unique(plan, name)
+    return plan
+
+
+def _check_schema(found: object, name: str) -> None:
+    family, _, version = found.partition("/") if isinstance(found, str) else ("", "", "")
+    major = version.partition(".")[0]
+    if family != SCHEMA_NAME or major != str(SCHEMA_VERSION):
+        raise PlanError(
+            f"{name}: schema {found!r}, expected {SCHEMA!r}", hint="fastci-ml rank --out plan.json"
+        )
+
+
+def _check_unique(plan: Plan, name: str) -> None:
+    ids: set[str] = set()
+    orders: set[int] = set()
+    for test in plan.tests:
+        if test.id in ids:
+            raise PlanError(f"{name}: test {test.id!r} stands twice")
+        ids.add(test.id)
+        if test.decision.is_run:
+            if test.order < 1 or test.order in orders:
+                raise PlanError(f"{name}: {test.id!r} has order {test.order}, expected one of its own from 1")
+            orders.add(test.order)
+
+
+_ABSENT = object()
+
+
+def _take(
+    entry: Mapping[str, Any], key: str, kind: type | tuple[type, ...], name: str, default: Any = _ABSENT
+) -> Any:
+    value = entry.get(key, default)
+    # bool is an int in Python, and never what a number in a plan means.
+    if value is _ABSENT or not isinstance(value, kind) or isinstance(value, bool):
+        found = "missing" if value is _ABSENT else f"{type(value).__name__} {value!r:.60}"
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        expected = " or ".join(k.__name__ for k in kinds)
+        raise PlanError(f"{name}: {key} is {found}, expected {expected}")
+    return value
+
+
+def _number(entry: Mapping[str, Any], key: str, name: str, *, top: float = math.inf) -> float | None:
+    if entry.get(key) is None:
+        return None
+    value = float(_take(entry, key, (int, float), name))
+    if not 0 <= value <= top or math.isinf(value):
+        raise PlanError(f"{name}: {key} is {value}, expected a number from 0 to {top}")
+    return value
+
+
+def _test_from_json(entry: object, name: str) -> PlannedTest:
+    if not isinstance(entry, dict):
+        raise PlanError(f"{name}: {type(entry).__name__}, expected an object")
+    word = _take(entry, "decision", str, name)
+    try:
+        decision = Decision(word)
+    except ValueError as error:
+        raise PlanError(f"{name}: decision {word!r}, expected one of {', '.join(Decision)}") from error
+    gpus = _number(entry, "gpus", name)
+    kept_by = entry.get("kept_by")
+    return PlannedTest(
+        id=NodeId(_take(entry, "id", str, name)),
+        decision=decision,
+        order=_take(entry, "order", int, name),
+        shard=_take(entry, "shard", int, name, default=0),
+        risk=_number(entry, "risk", name, top=1.0),
+        duration_s=_number(entry, "duration_s", name),
+        gpus=None if gpus is None else int(gpus),
+        reasons=tuple(_reason_from_json(r, name) for r in _take(entry, "reasons", list, name, default=[])),
+        workload=_take(entry, "workload", dict, name, default={}),
+        kept_by=None if kept_by is None else NodeId(_take(entry, "kept_by", str, name)),
+    )
+
+
+def _reason_from_json(entry: object, name: str) -> Reason:
+    if not isinstance(entry, dict):
+        raise PlanError(f"{name}: a reason is {type(entry).__name__}, expected an object")
+    details = {key: value for key, value in entry.items() if key not in ("code", "text")}
+    return Reason(
+        code=_take(entry, "code", str, name),
+        text=_take(entry, "text", str, name, default=""),
+        details=details,
+    )

@@ -1,0 +1,1 @@
+"""Whole policies over recorded history."""

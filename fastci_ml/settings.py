@@ -1,0 +1,131 @@
+"""Settings of one target repository: ``[tool.fastci]`` of its pyproject.toml, or fastci.toml beside it.
+
+Standard library only: the pytest plugin reads settings inside pinned images.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fastci_ml.errors import SettingsError
+
+_MARKERS = ("fastci.toml", "pyproject.toml", ".git")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a team can set; every path is absolute.
+
+    Attributes
+    ----------
+    root : Path
+        The target repository.
+    state_dir : Path
+        Where history, models, spool and the local MLflow store live; ``.fastci`` under the root by default.
+    lane : str or None
+        Lane to use in place of the detected one.
+    model_name : str
+        Name of the registered model.
+    tracking_uri : str or None
+        MLflow tracking server; None for the local SQLite store under ``state_dir``.
+    tables : mapping of str to mapping
+        Column mappings for ``ingest --table NAME``, by name.
+    """
+
+    root: Path
+    state_dir: Path
+    lane: str | None = None
+    model_name: str = "fastci-risk"
+    tracking_uri: str | None = None
+    tables: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def history_dir(self) -> Path:
+        """Folder of the history store."""
+        return self.state_dir / "history"
+
+    @property
+    def model_dir(self) -> Path:
+        """Folder of the model bundle that ``rank`` reads."""
+        return self.state_dir / "model"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Folder of outcomes that wait for the MLflow server."""
+        return self.state_dir / "spool"
+
+
+# Key in the file -> expected type. `state_dir` is text there and a Path here.
+_KEYS: dict[str, type] = {
+    "state_dir": str,
+    "lane": str,
+    "model_name": str,
+    "tracking_uri": str,
+    "tables": dict,
+}
+
+
+def find_root(start: Path) -> Path:
+    """Nearest folder at or above `start` that holds fastci.toml, pyproject.toml or .git; else `start`."""
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if any((folder / name).exists() for name in _MARKERS):
+            return folder
+    return start
+
+
+def load_settings(root: Path) -> Settings:
+    """Read the settings of the repository at `root`.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of pyproject.toml or fastci.toml; both may be absent.
+
+    Returns
+    -------
+    Settings
+        fastci.toml wins over pyproject.toml as a whole: two half-files would be hard to explain.
+
+    Raises
+    ------
+    SettingsError
+        If a file is no TOML, or a key is unknown or of the wrong type.
+    """
+    root = root.resolve()
+    own, shared = root / "fastci.toml", root / "pyproject.toml"
+    path = own if own.exists() else shared
+    table: dict[str, Any] = {}
+    if path.exists():
+        document = _read_toml(path)
+        table = document if path is own else document.get("tool", {}).get("fastci", {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: tool.fastci is {type(table).__name__}, expected a table")
+    for key, value in table.items():
+        _check(path, key, value)
+    state_dir = root / table.pop("state_dir", ".fastci")
+    tables = MappingProxyType(table.pop("tables", {}))
+    return Settings(root=root, state_dir=state_dir, tables=tables, **table)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path}: not readable as TOML: {error}") from error
+
+
+def _check(path: Path, key: str, value: object) -> None:
+    if key not in _KEYS:
+        near = difflib.get_close_matches(key, _KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
+        raise SettingsError(f"{path}: unknown setting {key!r}", hint=hint)
+    if not isinstance(value, _KEYS[key]):
+        raise SettingsError(
+            f"{path}: setting {key!r} is {type(value).__name__}, expected {_KEYS[key].__name__}"
+        )
