@@ -1,0 +1,168 @@
+"""The frames of history as Arrow tables: schema, checks, one row a key.
+
+Nothing here imports pandas, so that ``rank`` can fold history without it. That shapes the code:
+`pyarrow.array` and `Array.to_numpy` both import pandas when it is installed, DLPack and raw buffers do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fastci_ml.records.frames import HISTORY, Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Free text; every other str column repeats a few values and is a dictionary, on disk and in memory.
+_FREE_TEXT = frozenset({"message", "source", "base", "head"})
+_TYPES = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "datetime64[us, UTC]": pa.timestamp("us", tz="UTC"),
+}
+# An execution may have no times of its own; a run must have both, or nobody could say what came before it.
+_NULLABLE = frozenset({("executions", "started_at"), ("executions", "finished_at")})
+# Ranks of several columns are packed into one int64; beyond this they are made dense again first.
+_PACK_LIMIT = 2**62
+
+
+def arrow_schema(frame: Frame) -> pa.Schema:
+    """Arrow schema of a frame: dictionaries for names and closed sets, floats with NaN and without nulls."""
+    fields = []
+    for name, column in frame.columns.items():
+        if column.dtype != "str":
+            kind = _TYPES[column.dtype]
+        elif name in _FREE_TEXT:
+            kind = pa.string()
+        else:
+            kind = pa.dictionary(pa.int32(), pa.string())
+        fields.append(pa.field(name, kind, nullable=(frame.name, name) in _NULLABLE))
+    return pa.schema(fields)
+
+
+SCHEMAS = {frame.name: arrow_schema(frame) for frame in HISTORY}
+
+
+def check_table(frame: Frame, table: pa.Table) -> pa.Table:
+    """Return `table` if it has the columns and types of `frame` and no missing value where none may be.
+
+    Raises
+    ------
+    ValueError
+        Names the first column at fault.
+    """
+    schema = SCHEMAS[frame.name]
+    if table.schema.names != schema.names:
+        raise ValueError(f"no table of {frame.name.upper()}: columns {table.schema.names}")
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            raise ValueError(f"{frame.name}.{field.name} is {column.type}, expected {field.type}")
+        if column.null_count and not field.nullable:
+            raise ValueError(f"{frame.name}.{field.name} has {column.null_count} missing values")
+    return table.cast(schema) if table.schema != schema else table
+
+
+def one_row_a_key(frame: Frame, table: pa.Table) -> pa.Table:
+    """Keep the last of the rows with equal keys, sorted by key.
+
+    Parameters
+    ----------
+    frame : Frame
+        Names the key columns, which must all be in `table`.
+    table : pyarrow.Table
+        Rows in order of ingest.
+
+    Returns
+    -------
+    pyarrow.Table
+        One chunk a column, one dictionary a dictionary column.
+    """
+    table = table.unify_dictionaries().combine_chunks()
+    if table.num_rows == 0:
+        return table
+    packed = pack([table.column(name) for name in frame.key])
+    if np.all(packed[1:] > packed[:-1]):
+        return table
+    order = np.argsort(packed, kind="stable")
+    ordered = packed[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    return table.take(indices(order[is_last])).combine_chunks()
+
+
+def pack(columns: Sequence[pa.ChunkedArray]) -> np.ndarray:
+    """One int64 a row that orders as the tuple of the columns' values does."""
+    packed: np.ndarray | None = None
+    size = 1
+    for column in columns:
+        ranks, n_ranks = _ranks(column)
+        if packed is None:
+            packed, size = ranks, n_ranks
+            continue
+        if size * n_ranks > _PACK_LIMIT:
+            values, packed = np.unique(packed, return_inverse=True)
+            size = len(values)
+        packed, size = packed * n_ranks + ranks, size * n_ranks
+    assert packed is not None
+    return packed
+
+
+def codes(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """Codes (int32, one a row) and values of a dictionary column of one chunk."""
+    chunk = _one_chunk(column)
+    return np.from_dlpack(chunk.indices), chunk.dictionary
+
+
+def numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Values of a numeric column; times are int64 microseconds since 1970, the least int64 when unknown."""
+    chunk = _one_chunk(column)
+    if pa.types.is_timestamp(chunk.type):
+        chunk = pc.fill_null(chunk.cast(pa.int64()), np.iinfo(np.int64).min)
+    elif pa.types.is_boolean(chunk.type):
+        return np.from_dlpack(chunk.cast(pa.uint8())).astype(bool)
+    return np.from_dlpack(chunk)
+
+
+def storable(text: str) -> str:
+    r"""Text as the store can hold it: surrogate escapes (file names that are not UTF-8) become ``\xff``.
+
+    Examples
+    --------
+    >>> storable("bad\udcff.py")
+    'bad\\xff.py'
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def indices(places: np.ndarray) -> pa.Array:
+    """Row numbers as Arrow takes them."""
+    places = np.ascontiguousarray(places, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.unify_dictionaries().combine_chunks()
+
+
+def _ranks(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+    """Rank of each row's value among the column's values, and how many ranks there are."""
+    if pa.types.is_integer(column.type):
+        values = numbers(column)
+        low, high = int(values.min()), int(values.max())
+        if high - low < _PACK_LIMIT:
+            return values - low, high - low + 1
+        dense, ranks = np.unique(values, return_inverse=True)
+        return ranks.astype(np.int64), len(dense)
+    places, values = codes(column)
+    rank_of = np.empty(len(values), np.int64)
+    rank_of[np.from_dlpack(pc.sort_indices(values).cast(pa.int64()))] = np.arange(len(values))
+    return rank_of[places], len(values)
