@@ -28,7 +28,15 @@ from fastci_ml.sources.history_parts import (
     remove_parts,
     write_part,
 )
-from fastci_ml.sources.history_tables import SCHEMAS, check_table, indices, numbers, one_row_a_key, pack
+from fastci_ml.sources.history_tables import (
+    SCHEMAS,
+    check_table,
+    empty_table,
+    indices,
+    numbers,
+    one_row_a_key,
+    pack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,8 +163,7 @@ class HistoryStore:
         def gather() -> pa.Table:
             parts = [p for p in self._parts(frame) if newer_than_us is None or p.newest_us > newer_than_us]
             tables = [read_part(frame, part, needed) for part in parts]
-            empty = SCHEMAS[frame.name].empty_table().select(needed)
-            return pa.concat_tables(tables) if tables else empty
+            return pa.concat_tables(tables) if tables else empty_table(frame).select(needed)
 
         return one_row_a_key(frame, self._retry(gather)).select(wanted)
 
@@ -306,7 +313,7 @@ class HistoryStore:
 
 def _gather(frame: Frame, parts: Sequence[Part]) -> pa.Table:
     tables = [read_part(frame, part, list(frame.columns)) for part in parts]
-    return one_row_a_key(frame, pa.concat_tables(tables) if tables else SCHEMAS[frame.name].empty_table())
+    return one_row_a_key(frame, pa.concat_tables(tables) if tables else empty_table(frame))
 
 
 def _finish_of_rows(frame: Frame, table: pa.Table, runs: pa.Table, finish_us: np.ndarray) -> np.ndarray:

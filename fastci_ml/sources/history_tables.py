@@ -48,6 +48,12 @@ def arrow_schema(frame: Frame) -> pa.Schema:
 SCHEMAS = {frame.name: arrow_schema(frame) for frame in HISTORY}
 
 
+def empty_table(frame: Frame) -> pa.Table:
+    """Table of `frame` without rows; `Schema.empty_table` would import pandas."""
+    schema = SCHEMAS[frame.name]
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def check_table(frame: Frame, table: pa.Table) -> pa.Table:
     """Return `table` if it has the columns and types of `frame` and no missing value where none may be.
 
@@ -122,8 +128,8 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Values of a numeric column; times are int64 microseconds since 1970, the least int64 when unknown."""
     chunk = _one_chunk(column)
     if pa.types.is_timestamp(chunk.type):
-        chunk = pc.fill_null(chunk.cast(pa.int64()), np.iinfo(np.int64).min)
-    elif pa.types.is_boolean(chunk.type):
+        return _microseconds(chunk)
+    if pa.types.is_boolean(chunk.type):
         return np.from_dlpack(chunk.cast(pa.uint8())).astype(bool)
     return np.from_dlpack(chunk)
 
@@ -143,6 +149,17 @@ def indices(places: np.ndarray) -> pa.Array:
     """Row numbers as Arrow takes them."""
     places = np.ascontiguousarray(places, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+
+
+def _microseconds(times: pa.Array) -> np.ndarray:
+    buffer = times.buffers()[1]
+    if buffer is None:  # no rows, or nothing but nulls made without memory behind them
+        return np.full(len(times), np.iinfo(np.int64).min)
+    values = np.frombuffer(buffer, np.int64)[times.offset : times.offset + len(times)]
+    if not times.null_count:
+        return values
+    is_unknown = np.from_dlpack(pc.is_null(times).cast(pa.uint8())).astype(bool)
+    return np.where(is_unknown, np.iinfo(np.int64).min, values)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
