@@ -1,0 +1,149 @@
+"""Does a plan hold here? It does for one tree and one lane; anywhere else every test runs.
+
+Standard library only. The answer is made once, by the process that the user started, and is handed to the
+workers of pytest-xdist as one line of JSON: they must all come to the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastci_ml.errors import FastCIError, PlanError
+from fastci_ml.records.ids import NodeId
+from fastci_ml.records.plans import Decision, Plan, loads_plan
+from fastci_ml.settings import find_root, load_settings
+from fastci_ml.sources.environment import detect_lane
+from fastci_ml.sources.worktree import read_worktree
+
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the plan says of one test, as far as running it goes."""
+
+    decision: Decision
+    order: int
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Whether a plan is followed.
+
+    Attributes
+    ----------
+    holds : bool
+        False: every test runs, in the usual order.
+    message : str
+        One line for a person: what the plan is for, or what was found where something else was expected.
+    hint : str
+        What to type; empty where the plan holds.
+    prefix : str
+        Folder of pytest's root in the repository, ``"."`` where they are the same.
+    entries : mapping of NodeId to Entry
+        Tests of the plan, by id from the repository root; empty where it does not hold.
+    """
+
+    holds: bool
+    message: str
+    hint: str = ""
+    prefix: str = "."
+    entries: Mapping[NodeId, Entry]
+
+    def plan_id(self, node_id: str) -> NodeId:
+        """Id that a plan knows the test by: from the repository root, where pytest's is from its own.
+
+        Examples
+        --------
+        >>> Admission(holds=True, message="", prefix="pkg", entries={}).plan_id("test_a.py::test_x[a::/b]")
+        'pkg/test_a.py::test_x[a::/b]'
+        """
+        if self.prefix == ".":
+            return NodeId(node_id)
+        # Only the path moves: what follows the first `::` is stored as pytest printed it.
+        path, separator, names = node_id.partition("::")
+        return NodeId(posixpath.normpath(posixpath.join(self.prefix, path)) + separator + names)
+
+    def dumps(self) -> str:
+        """JSON in ASCII: what goes to a worker must survive any channel, lone surrogates included."""
+        entries = [[key, e.decision.value, e.order, e.duration_s] for key, e in self.entries.items()]
+        return json.dumps([self.holds, self.message, self.hint, self.prefix, entries])
+
+    @classmethod
+    def loads(cls, text: str) -> Admission:
+        """Inverse of `dumps`."""
+        holds, message, hint, prefix, rows = json.loads(text)
+        entries = {NodeId(key): Entry(Decision(word), order, seconds) for key, word, order, seconds in rows}
+        return cls(holds=holds, message=message, hint=hint, prefix=prefix, entries=entries)
+
+
+def admit(path: Path, rootdir: Path) -> Admission:
+    """Decide whether the plan of a file is followed by tests collected from a folder.
+
+    Parameters
+    ----------
+    path : Path
+        The plan; it may be missing, or hold anything.
+    rootdir : Path
+        Root that pytest's ids start from: the repository's root or a folder below it.
+
+    Returns
+    -------
+    Admission
+        It does not hold when the file is no plan, when the tree that is checked out is not the plan's or has
+        changes that are not committed, or when this is another lane.
+    """
+    try:
+        plan = _read(path)
+        repository = _repository_root(rootdir)
+        objection = _objection(plan, rootdir)
+    except FastCIError as error:
+        return _refuse(f"the plan cannot be used: {error}", error.hint)
+    if objection:
+        hint = "fastci-ml rank --base <base> --head HEAD, on this checkout and this lane"
+        return _refuse(f"{path} does not hold here: {objection}", hint)
+    n_run = sum(test.decision.is_run for test in plan.tests)
+    return Admission(
+        holds=True,
+        message=f"{path} holds for tree {plan.head_tree[:_SHORT]} on {plan.lane}: "
+        f"{n_run} tests to run, {len(plan.tests) - n_run} left out",
+        prefix=rootdir.resolve().relative_to(repository).as_posix(),
+        entries={test.id: Entry(test.decision, test.order, test.duration_s) for test in plan.tests},
+    )
+
+
+def _refuse(message: str, hint: str | None) -> Admission:
+    return Admission(holds=False, message=message, hint=hint or "", entries={})
+
+
+def _read(path: Path) -> Plan:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: {error}", hint="fastci-ml rank --out plan.json") from error
+    return loads_plan(text, name=str(path))
+
+
+def _repository_root(start: Path) -> Path:
+    """Folder that ids in plans start from: where git's top is, without asking git a second time."""
+    start = start.resolve()
+    # In a worktree or a submodule `.git` is a file.
+    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)
+
+
+def _objection(plan: Plan, rootdir: Path) -> str:
+    """Objection to the plan in this checkout; empty when there is none."""
+    worktree = read_worktree(rootdir)
+    if worktree.tree != plan.head_tree:
+        return f"the checkout is tree {worktree.tree[:_SHORT]}, expected {plan.head_tree[:_SHORT] or 'none'}"
+    if worktree.is_dirty:
+        return "tracked files are changed and not committed, expected a clean checkout"
+    lane = load_settings(find_root(rootdir)).lane or detect_lane()
+    if lane != plan.lane:
+        return f"the lane is {lane}, expected {plan.lane}"
+    return ""

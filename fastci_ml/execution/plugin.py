@@ -1,0 +1,37 @@
+"""pytest plugin, entry point `fastci`: run the tests of a plan, in its order.
+
+This module is loaded by every pytest run of the environment, so it holds the options alone; the work is
+loaded when one of them is given.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--fastci-plan`` and ``--fastci-shadow``."""
+    group = parser.getgroup("fastci", "running a plan (fastci-ml)")
+    group.addoption(
+        "--fastci-plan",
+        metavar="PATH",
+        help="run what this plan.json says, in its order; if it does not hold here, run everything",
+    )
+    group.addoption(
+        "--fastci-shadow",
+        action="store_true",
+        help="run everything in the usual order, and report what the plan would have left out and missed",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the rest where a plan is given."""
+    path = config.getoption("fastci_plan")
+    if path is None:
+        if config.getoption("fastci_shadow"):
+            raise pytest.UsageError("--fastci-shadow needs a plan: --fastci-plan PATH")
+        return
+    from fastci_ml.execution.plan_plugin import PlanPlugin
+
+    is_shadow = bool(config.getoption("fastci_shadow"))
+    config.pluginmanager.register(PlanPlugin(config, path, is_shadow=is_shadow), "fastci-plan")
