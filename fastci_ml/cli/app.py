@@ -50,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        name, rest = _split(words)
-        return _run(importlib.import_module(f"fastci_ml.cli.{name}"), name, rest) if name else 0
+        return _answer(words)
     except FastCIError as error:
         _tell_traceback(words)
         _tell(f"fastci-ml: {error}")
@@ -70,6 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"fastci-ml: bug: {type(error).__name__}: {error}")
         _tell("  hint: repeat with -v for the traceback, and report it")
         return _BUG_EXIT_CODE
+
+
+def _answer(words: list[str]) -> int:
+    name, rest = _split(words)
+    code = _run(importlib.import_module(f"fastci_ml.cli.{name}"), name, rest) if name else 0
+    if sys.stdout is not None:
+        # A short answer still waits in the buffer: a reader that went away must show here, not at exit.
+        sys.stdout.flush()
+    return code
 
 
 def _run(module: ModuleType, name: str, words: list[str]) -> int:

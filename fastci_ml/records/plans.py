@@ -246,7 +246,11 @@ def _take(
 def _number(entry: Mapping[str, Any], key: str, name: str, *, top: float = math.inf) -> float | None:
     if entry.get(key) is None:
         return None
-    value = float(_take(entry, key, (int, float), name))
+    number = _take(entry, key, (int, float), name)
+    try:
+        value = float(number)
+    except OverflowError:  # JSON puts no bound on whole numbers
+        value = math.inf
     if not 0 <= value <= top or math.isinf(value):
         raise PlanError(f"{name}: {key} is {value}, expected a number from 0 to {top}")
     return value
@@ -260,7 +264,9 @@ def _test_from_json(entry: object, name: str) -> PlannedTest:
         decision = Decision(word)
     except ValueError as error:
         raise PlanError(f"{name}: decision {word!r}, expected one of {', '.join(Decision)}") from error
-    gpus = _number(entry, "gpus", name)
+    gpus = None if entry.get("gpus") is None else _take(entry, "gpus", int, name)
+    if gpus is not None and gpus < 0:
+        raise PlanError(f"{name}: gpus is {gpus}, expected a number from 0")
     kept_by = entry.get("kept_by")
     return PlannedTest(
         id=NodeId(_take(entry, "id", str, name)),
@@ -269,7 +275,7 @@ def _test_from_json(entry: object, name: str) -> PlannedTest:
         shard=_take(entry, "shard", int, name, default=0),
         risk=_number(entry, "risk", name, top=1.0),
         duration_s=_number(entry, "duration_s", name),
-        gpus=None if gpus is None else int(gpus),
+        gpus=gpus,
         reasons=tuple(_reason_from_json(r, name) for r in _take(entry, "reasons", list, name, default=[])),
         workload=_take(entry, "workload", dict, name, default={}),
         kept_by=None if kept_by is None else NodeId(_take(entry, "kept_by", str, name)),

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastci_ml.records.ids import NodeParts, function_id, split_node_id
+
+# Text in which the separators are likely: where ids go wrong in the field.
+any_text = st.text(max_size=30) | st.text(alphabet="a:[]/.", max_size=30)
+
+
+@given(any_text)
+def test_split_then_join_gives_the_same_id(node_id):
+    assert split_node_id(node_id).join() == node_id
+
+
+@given(any_text)
+def test_function_id_is_a_prefix_and_has_nothing_more_to_drop(node_id):
+    stem = function_id(node_id)
+    assert node_id.startswith(stem)
+    assert function_id(stem) == stem
+
+
+@pytest.mark.parametrize(
+    ("node_id", "path", "names", "params"),
+    [
+        ("t/a.py::test_x[v1.0::q]", "t/a.py", ("test_x",), "[v1.0::q]"),
+        ("t/a.py::A::B::test_y", "t/a.py", ("A", "B", "test_y"), ""),
+        ("t/a.py::A::test_x[p::q]", "t/a.py", ("A", "test_x"), "[p::q]"),
+        ("t/a.py::test_x[x[1]]", "t/a.py", ("test_x",), "[x[1]]"),
+        ("t/a.py::test_x[]", "t/a.py", ("test_x",), "[]"),
+        ("t/a[1].py::test_x", "t/a[1].py", ("test_x",), ""),
+        (r"t/a.py::test_x[\xe9]", "t/a.py", ("test_x",), r"[\xe9]"),
+        ("t/a.py", "t/a.py", (), ""),
+        ("", "", (), ""),
+    ],
+)
+def test_split_separates_before_the_first_bracket_after_the_path_only(node_id, path, names, params):
+    assert split_node_id(node_id) == NodeParts(path=path, names=names, params=params)
+
+
+def test_function_id_joins_parameters_of_one_function_and_keeps_classes_apart():
+    assert function_id("a.py::A::test_x[1]") == function_id("a.py::A::test_x[2]") == "a.py::A::test_x"
+    assert function_id("a.py::B::test_x[1]") == "a.py::B::test_x"
