@@ -1,4 +1,4 @@
-"""Score 10,000 rows with 200 trees of 31 leaves: the numpy walk against LightGBM, each in a process of its own.
+"""Score 10,000 rows with 200 trees of 31 leaves: the numpy walk against LightGBM, each in its own process.
 
 Prints one JSON line a measurement, the last a summary. CPU seconds, one thread, best of five.
 """
@@ -24,7 +24,7 @@ walk = TreeWalk.parse(open(sys.argv[1]).read())
 parsed = time.process_time()
 scores = walk.raw_scores(X)
 scored = time.process_time()
-walk.contributions(X)
+walk.explain(X)
 done = time.process_time()
 np.save(sys.argv[3], scores)
 print(parsed - start, scored - parsed, done - scored)
@@ -61,30 +61,30 @@ def main() -> None:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(N_ROWS, N_COLUMNS)).astype(np.float32)
-    X[rng.random(X.shape) < 0.1] = np.nan
-    X[rng.random(X.shape) < 0.1] = 0.0
-    lift = np.nansum(X * rng.normal(size=N_COLUMNS), axis=1)
+    matrix = rng.normal(size=(N_ROWS, N_COLUMNS)).astype(np.float32)
+    matrix[rng.random(matrix.shape) < 0.1] = np.nan
+    matrix[rng.random(matrix.shape) < 0.1] = 0.0
+    lift = np.nansum(matrix * rng.normal(size=N_COLUMNS), axis=1)
     y = rng.random(N_ROWS) < 1 / (1 + np.exp(-lift))
     params = {"objective": "binary", "num_leaves": N_LEAVES, "verbose": -1, "seed": 0, "num_threads": 1}
-    booster = lightgbm.train(params, lightgbm.Dataset(X, y), N_TREES)
+    booster = lightgbm.train(params, lightgbm.Dataset(matrix, y), N_TREES)
     with tempfile.TemporaryDirectory() as folder:
         model, rows = Path(folder, "trees.txt"), Path(folder, "X.npy")
         booster.save_model(str(model))
-        np.save(rows, X)
+        np.save(rows, matrix)
         ours, theirs = Path(folder, "ours.npy"), Path(folder, "theirs.npy")
-        parse_s, walk_s, contributions_s = measure(_WALK, model, rows, ours)
+        parse_s, walk_s, explain_s = measure(_WALK, model, rows, ours)
         load_s, predict_s = measure(_LIGHTGBM, model, rows, theirs)
         is_equal = bool(np.array_equal(np.load(ours), np.load(theirs)))
     shape = {"n_rows": N_ROWS, "n_trees": N_TREES, "n_leaves": N_LEAVES}
-    walk = {"parse_s": parse_s, "raw_scores_s": walk_s, "contributions_s": contributions_s}
+    walk = {"parse_s": parse_s, "raw_scores_s": walk_s, "explain_s": explain_s}
     print(json.dumps({"bench": "walk", "what": "numpy", **shape, **walk}))
     print(
         json.dumps({"bench": "walk", "what": "lightgbm", **shape, "import_s": load_s, "predict_s": predict_s})
     )
     summary = {
         "walk_s": parse_s + walk_s,
-        "walk_with_contributions_s": parse_s + walk_s + contributions_s,
+        "explain_s": parse_s + explain_s,
         "ratio_to_lightgbm": (parse_s + walk_s) / (load_s + predict_s),
         "ratio_to_lightgbm_predict": walk_s / predict_s,
         "is_bit_equal": is_equal,

@@ -213,16 +213,36 @@ class TreeWalk:
         Saabas, "Interpreting random forests", 2014 (treeinterpreter). Cheap and additive, but it favours
         columns low in the tree; TreeSHAP, which does not, costs a hundred times as much.
         """
+        return self.explain(X)[1]
+
+    def explain(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Give `raw_scores` and `contributions` at once, for half the time of the one and the other.
+
+        Parameters
+        ----------
+        X : ndarray of float32 or float64, shape (n, n_features)
+            As for `raw_scores`.
+
+        Returns
+        -------
+        raw_scores : ndarray of float64, shape (n,)
+        contributions : ndarray of float32, shape (n, n_features)
+        """
+        scores = np.zeros(len(X), dtype=np.float64)
         by_slot = np.zeros((len(self._features), len(X)), dtype=np.float32)
         for rows, bins in self._blocks(X):
-            block = by_slot[:, rows]
-            for tables in filter(None, self._trees):  # a constant tree has no path
+            total, block = scores[rows], by_slot[:, rows]
+            for tables, leaf_values in zip(self._trees, self._leaf_values, strict=True):
+                if not tables:
+                    total += leaf_values[0]
+                    continue
                 leaves = _leaves(tables, bins)
+                total += np.take(leaf_values, leaves)
                 for table in tables:
                     block[table.slot] += np.take(table.effects, leaves)
         contributions = np.zeros((len(X), len(self.feature_names)), dtype=np.float32)
         contributions[:, self._features] = by_slot.T
-        return contributions
+        return scores, contributions
 
     def _blocks(self, X: np.ndarray) -> Iterator[tuple[slice, list[np.ndarray]]]:
         if X.ndim != 2 or X.shape[1] != len(self.feature_names):
@@ -235,14 +255,15 @@ class TreeWalk:
 def _leaves(tables: Sequence[_Table], bins: Sequence[np.ndarray]) -> np.ndarray:
     """Leaf of each row of a block, numbered from left to right."""
     first, *others = tables
-    leaves = None
+    leaves: np.ndarray | None = None
     # The lowest word with a leaf decides, so it comes last.
     for word in reversed(range(len(first.masks))):
         possible = np.take(first.masks[word], bins[first.slot])
         for table in others:
             possible &= np.take(table.masks[word], bins[table.slot])
         # The ones below the lowest set bit, counted, are its place.
-        lowest = np.bitwise_count(~possible & (possible - 1)).astype(np.intp) + word * _WORD_BITS
+        places: np.ndarray = np.bitwise_count(~possible & (possible - 1)).astype(np.intp)
+        lowest = places + word * _WORD_BITS
         leaves = lowest if leaves is None else np.where(possible != 0, lowest, leaves)
     assert leaves is not None
     return leaves

@@ -65,7 +65,9 @@ def assert_same(booster: lightgbm.Booster, X: np.ndarray) -> TreeWalk:
     walk = TreeWalk.parse(booster.model_to_string())
     expected = booster.predict(X, raw_score=True)
     np.testing.assert_array_equal(walk.raw_scores(X).view(np.int64), expected.view(np.int64))
-    total = walk.contributions(X).sum(axis=1, dtype=np.float64) + walk.bias
+    scores, contributions = walk.explain(X)
+    np.testing.assert_array_equal(scores, expected)
+    total = contributions.sum(axis=1, dtype=np.float64) + walk.bias
     np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-4 * max(1.0, np.abs(expected).max()))
     return walk
 
