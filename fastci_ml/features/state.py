@@ -1,0 +1,236 @@
+"""What the features remember at one moment: a model bundle carries it, `rank` brings it up to date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastci_ml.errors import ModelError
+from fastci_ml.features.affinity import TestNames, affinity_features
+from fastci_ml.features.change import ChangeRecords, FileRecord, change_features
+from fastci_ml.features.coded import CodedRuns
+from fastci_ml.features.fold import N_HISTORY, HistoryFold, derive
+from fastci_ml.features.schema import CHANGE_FEATURES, N_FEATURES
+from fastci_ml.records.ids import split_node_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from fastci_ml.features.log import RunLog
+    from fastci_ml.records.changes import FileChange
+
+_SCHEMA = "fastci.state/1"
+_CHANGE = slice(N_HISTORY, N_HISTORY + len(CHANGE_FEATURES))
+_AFFINITY = slice(_CHANGE.stop, N_FEATURES)
+
+
+class FeatureState:
+    """The fold over tests and files, with the names that its codes stand for.
+
+    Attributes
+    ----------
+    node_ids, lanes : list of str, length n_tests
+        Name of each test code.
+    watermark_us : int or None
+        Newest end of a run that was folded in, microseconds since the epoch; None before any.
+    """
+
+    def __init__(self) -> None:
+        self.node_ids: list[str] = []
+        self.lanes: list[str] = []
+        self.watermark_us: int | None = None
+        self._codes: dict[tuple[str, str], int] = {}
+        self._lane_codes: dict[str, int] = {}
+        self._modules: dict[tuple[str, str], int] = {}
+        self._groups: list[int] = []
+        self._fold = HistoryFold(np.empty(0, dtype=np.int64), 0)
+        self._records = ChangeRecords()
+        self._names = TestNames()
+
+    @classmethod
+    def from_log(cls, log: RunLog) -> FeatureState:
+        """State after every run of the log has ended."""
+        state = cls()
+        state.advance(log)
+        return state
+
+    def advance(self, log: RunLog) -> None:
+        """Fold in the runs of a log, in the order of their ends.
+
+        Parameters
+        ----------
+        log : RunLog
+            Runs that are not in yet; the caller reads them by `watermark_us`.
+        """
+        runs = self.coded(log)
+        for run in np.lexsort((np.arange(log.n_runs), log.finished_us)).tolist():
+            self.end_run(runs, run)
+
+    def coded(self, log: RunLog) -> CodedRuns:
+        """Log in the codes of this state."""
+        return CodedRuns(log, self.codes(log.node_ids, log.lanes), self.lane_codes(log.run_lanes))
+
+    def codes(self, node_ids: Sequence[str], lanes: Sequence[str]) -> NDArray[np.int32]:
+        """Codes of tests, shape (n,); tests that are new get one, as never having run."""
+        codes = np.empty(len(node_ids), dtype=np.int32)
+        self.lane_codes(lanes)
+        for i, key in enumerate(zip(lanes, node_ids, strict=True)):
+            code = self._codes.get(key)
+            if code is None:
+                code = self._codes[key] = len(self.node_ids)
+                self.lanes.append(key[0])
+                self.node_ids.append(key[1])
+                module = (key[0], _module(key[1]))
+                self._groups.append(self._modules.setdefault(module, len(self._modules)))
+            codes[i] = code
+        self._fold.extend(np.array(self._groups, dtype=np.int64), len(self._lane_codes))
+        return codes
+
+    def lane_codes(self, lanes: Sequence[str]) -> NDArray[np.int64]:
+        """Codes of lanes, shape (n,); new lanes get one."""
+        known = self._lane_codes
+        return np.array([known.setdefault(lane, len(known)) for lane in lanes], dtype=np.int64)
+
+    def start_run(
+        self,
+        tests: NDArray[np.int32],
+        lane: int,
+        changes: tuple[FileChange, ...] | None,
+        out: NDArray[np.float32],
+    ) -> None:
+        """Write what a run can know when it starts; `derive` of the fold completes the history block.
+
+        Parameters
+        ----------
+        tests : int32, shape (k,)
+            Ascending codes of this state.
+        lane : int
+            Its lane code.
+        changes : tuple of FileChange or None
+            None where unknown.
+        out : float32, shape (N_FEATURES, k)
+            Filled; expected to be NaN before where the change is unknown.
+        """
+        self._fold.read(tests, lane, out[:N_HISTORY])
+        if changes is not None:
+            self._names.extend(self.node_ids)
+            out[_CHANGE] = change_features(changes, lane, self._records)[:, None]
+            affinity_features(changes, lane, tests, self._names, self._records, out[_AFFINITY])
+
+    def end_run(self, runs: CodedRuns, run: int) -> None:
+        """Fold in one run that has ended."""
+        codes, failed, durations_s = runs.ended(run)
+        lane, changes, finished_us = runs.lanes[run], runs.changes[run], runs.finished_us[run]
+        self._fold.update(codes, lane, failed, durations_s)
+        if changes is not None:
+            self._records.update(lane, changes, codes[failed])
+        if self.watermark_us is None or finished_us > self.watermark_us:
+            self.watermark_us = finished_us
+
+    def matrix(
+        self, node_ids: Sequence[str], lane: str, changes: tuple[FileChange, ...] | None
+    ) -> NDArray[np.float32]:
+        """Features of a run that would start now.
+
+        Parameters
+        ----------
+        node_ids : sequence of str, length n
+            Tests of the run, each once.
+        lane : str
+            Its lane.
+        changes : tuple of FileChange or None
+            None where unknown.
+
+        Returns
+        -------
+        float32, shape (n, N_FEATURES)
+            In the order of `node_ids`.
+        """
+        codes = self.codes(node_ids, [lane] * len(node_ids))
+        order = np.argsort(codes, kind="stable")
+        out = np.full((N_FEATURES, len(codes)), np.nan, dtype=np.float32)
+        self.start_run(codes[order], int(self.lane_codes([lane])[0]), changes, out)
+        derive(out[:N_HISTORY])
+        matrix = np.empty((len(codes), N_FEATURES), dtype=np.float32)
+        matrix[order] = out.T
+        return matrix
+
+    def tests_of(self, lane: str) -> list[str]:
+        """Node ids of the tests known on a lane, sorted."""
+        return sorted(node for node, own in zip(self.node_ids, self.lanes, strict=True) if own == lane)
+
+    def save(self, directory: Path) -> None:
+        """Write names.json, records.json and fold.npz (plain arrays, never pickle) into `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {
+            "schema": _SCHEMA,
+            "watermark_us": self.watermark_us,
+            "lanes": list(self._lane_codes),
+            "tests": [
+                [self._lane_codes[lane], node] for lane, node in zip(self.lanes, self.node_ids, strict=True)
+            ],
+        }
+        records = [
+            [lane, path, record.n_changes, record.n_failed_runs, sorted(record.n_failures.items())]
+            for (lane, path), record in sorted(self._records.records.items())
+        ]
+        _dump(directory / "names.json", names)
+        _dump(directory / "records.json", {"schema": _SCHEMA, "records": records})
+        np.savez(directory / "fold.npz", allow_pickle=False, **self._fold.to_arrays())
+
+    @classmethod
+    def load(cls, directory: Path) -> FeatureState:
+        """Read a state.
+
+        Raises
+        ------
+        ModelError
+            If a file is missing, torn, or of another schema.
+        """
+        state = cls()
+        try:
+            names = _load(directory / "names.json")
+            lanes = [str(lane) for lane in names["lanes"]]
+            state.lane_codes(lanes)
+            state.codes([str(node) for _, node in names["tests"]], [lanes[i] for i, _ in names["tests"]])
+            state.watermark_us = None if names["watermark_us"] is None else int(names["watermark_us"])
+            with np.load(directory / "fold.npz", allow_pickle=False) as arrays:
+                groups = np.array(state._groups, dtype=np.int64)
+                state._fold = HistoryFold.from_arrays(dict(arrays), groups, len(lanes))
+            records = _load(directory / "records.json")["records"]
+            for lane, path, n_changes, n_failed_runs, failures in _load(directory / "records.json")[
+                "records"
+            ]:
+                record = state._records.records[int(lane), str(path)] = FileRecord()
+                record.n_changes, record.n_failed_runs = int(n_changes), int(n_failed_runs)
+                record.n_failures = {int(code): int(n) for code, n in failures}
+        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError) as error:
+            raise ModelError(
+                f"{directory}: no usable feature state: {type(error).__name__}: {error}",
+                hint="fastci-ml train",
+            ) from error
+        return state
+
+
+def _module(node_id: str) -> str:
+    """What a test's failing share is pooled over: its file, or its folder where the id is a file itself."""
+    path = split_node_id(node_id).path
+    return path if path != node_id else path.rpartition("/")[0]
+
+
+def _dump(path: Path, document: dict[str, Any]) -> None:
+    # Surrogate escapes of odd paths survive as \\udcXX.
+    path.write_text(json.dumps(document, separators=(",", ":")), encoding="ascii")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    document = json.loads(path.read_text(encoding="ascii"))
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise ValueError(f"{path.name}: schema {found!r}, expected {_SCHEMA!r}")
+    return document
