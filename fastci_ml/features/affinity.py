@@ -82,7 +82,7 @@ class TestNames:
             own[self._paths.get(path, [])] = 1
         return own
 
-    def folder_affinity(self, folders: Sequence[str], tests: NDArray[np.int32]) -> NDArray[np.float32]:
+    def folder_affinity(self, folders: Sequence[str], tests: NDArray[np.int64]) -> NDArray[np.float32]:
         """Highest share of leading or trailing folders in common with one of `folders`, shape (k,)."""
         codes, inverse = np.unique(np.array(self._folder_of_test)[tests], return_inverse=True)
         names = list(self._folders)
@@ -115,7 +115,7 @@ def _n_equal(ours: list[str], theirs: list[str]) -> int:
 def affinity_features(
     files: tuple[FileChange, ...] | None,
     lane: int,
-    tests: NDArray[np.int32],
+    tests: NDArray[np.int64],
     names: TestNames,
     records: ChangeRecords,
     out: NDArray[np.float32],
@@ -128,7 +128,7 @@ def affinity_features(
         The change; None leaves NaN, an empty change gives 0.
     lane : int
         Lane of the run.
-    tests : int32, shape (k,)
+    tests : int64, shape (k,)
         Test codes.
     names, records
         What is known of tests and files when the run starts.
@@ -147,7 +147,7 @@ def affinity_features(
     out[4] = _cofail_rate(records, lane, folders, n_codes)[tests]
 
 
-def _name_affinity(paths: Sequence[str], tests: NDArray[np.int32], names: TestNames) -> NDArray[np.float32]:
+def _name_affinity(paths: Sequence[str], tests: NDArray[np.int64], names: TestNames) -> NDArray[np.float32]:
     n_tests = len(tests)
     best = np.zeros(n_tests, dtype=np.float32)
     place = np.full(int(tests.max()) + 1 if n_tests else 0, -1, dtype=np.int64)

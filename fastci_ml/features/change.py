@@ -56,7 +56,7 @@ class ChangeRecords:
         found = (self.records.get((lane, path)) for path in paths)
         return [record for record in found if record is not None]
 
-    def update(self, lane: int, files: tuple[FileChange, ...], failed: NDArray[np.int32]) -> None:
+    def update(self, lane: int, files: tuple[FileChange, ...], failed: NDArray[np.int64]) -> None:
         """Fold in the change of a run that has ended, and the codes of the tests that failed in it."""
         if len(files) > MAX_FILES_FOR_RECORD:
             return

@@ -35,7 +35,7 @@ _N_STATE = 15
 _FAIL_RATE, _NEW_FAIL_RATE, _MODULE, _RUN_N_TESTS, _LANE = 15, 16, 17, 18, 19
 
 _DECAYS = np.array([[0.5], [0.8], [0.95]], dtype=np.float32)
-_GAINS = 1 - _DECAYS
+_GAINS = (1 - _DECAYS).ravel().tolist()
 _GROUP_DECAY = 0.8
 _ONE = np.float32(1)  # a Python 1 costs each small call a conversion
 
@@ -44,10 +44,11 @@ _ONE = np.float32(1)  # a Python 1 costs each small call a conversion
 class _Seen:
     """Modules of the tests of one run."""
 
-    tests: NDArray[np.int32]
+    tests: NDArray[np.int64]
     groups: NDArray[np.int64]  # of each test
     counts: NDArray[np.int64]  # tests of each module
     factors: NDArray[np.float32]  # what the share of each module decays by
+    gains: NDArray[np.float32]  # what one failure adds to the share of each module
 
 
 class HistoryFold:
@@ -87,16 +88,16 @@ class HistoryFold:
         self._n_never_ran = int(np.isnan(self._state[_FIRST_RUN]).sum())
         self._clock = _pad(self._clock, n_lanes, 0)
         self._lane_decay = _pad(self._lane_decay, n_lanes, np.nan)
-        self._taken: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
+        self._taken: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None
         # Groups of the last run: CI runs repeat the same tests.
         self._seen: _Seen | None = None
 
-    def read(self, tests: NDArray[np.int32], lane: int, out: NDArray[np.float32]) -> None:
+    def read(self, tests: NDArray[np.int64], lane: int, out: NDArray[np.float32]) -> None:
         """Write what is known of `tests` now; `derive` completes it.
 
         Parameters
         ----------
-        tests : int32, shape (k,)
+        tests : int64, shape (k,)
             Test codes, ascending.
         lane : int
             Lane of the run.
@@ -106,29 +107,32 @@ class HistoryFold:
         state, groups = self._take(tests), self._groups_of(tests).groups
         out[_COPIED] = state[_COPIED]
         np.subtract(self._clock[lane], state[_CLOCKED], out=out[_CLOCKED])
-        np.take(self._group_decay, groups, out=out[_MODULE], mode="clip")
+        self._group_decay.take(groups, out=out[_MODULE], mode="clip")
         out[_RUN_N_TESTS] = len(tests)
         out[_LANE] = self._lane_decay[lane]
 
     def update(
         self,
-        tests: NDArray[np.int32],
+        tests: NDArray[np.int64],
         lane: int,
         failed: NDArray[np.int64],
         durations_s: NDArray[np.float32],
+        unknown: NDArray[np.int64],
     ) -> None:
         """Fold in a run that has ended.
 
         Parameters
         ----------
-        tests : int32, shape (k,)
+        tests : int64, shape (k,)
             Codes of the tests with a clear verdict, ascending.
         lane : int
             Lane of the run.
         failed : int64, shape (n_failed,)
             Places in `tests` of those that failed. Failures are few: what they change is cheap by place.
         durations_s : float32, shape (k,)
-            Seconds; NaN where unknown.
+            Seconds; 0 where unknown.
+        unknown : int64, shape (n_unknown,)
+            Places in `tests` of those without a known duration.
         """
         state = self._take(tests)
         clock = self._clock[lane]
@@ -144,10 +148,16 @@ class HistoryFold:
             state[_FAIL_STREAK][failed] = streaks
             state[_PASS_STREAK][failed] = 0
             state[_LAST_FAIL][failed] = clock
-            decayed[:, failed] += _GAINS
+            for row, gain in zip(decayed, _GAINS, strict=True):
+                row[failed] += gain
         state[_LAST] = 0
         state[_LAST][failed] = 1
-        self._add_durations(state, durations_s)
+        before_s = state[_DURATION_LAST][unknown]
+        state[_DURATION_SUM] += durations_s
+        state[_DURATION_LAST] = durations_s
+        if len(unknown):
+            state[_DURATION_LAST][unknown] = before_s
+            state[_DURATION_UNKNOWN][unknown] += _ONE
         if self._n_never_ran:
             is_first = np.isnan(state[_FIRST_RUN])
             state[_FIRST_RUN][is_first] = clock
@@ -163,19 +173,7 @@ class HistoryFold:
             self._state[:, tests] = state
         self._taken = None
 
-    @staticmethod
-    def _add_durations(state: NDArray[np.float32], durations_s: NDArray[np.float32]) -> None:
-        # One NaN makes the sum NaN: a cheap way to see that every duration is known.
-        if np.isnan(np.add.reduce(durations_s)):
-            is_known = ~np.isnan(durations_s)
-            state[_DURATION_UNKNOWN] += ~is_known
-            state[_DURATION_SUM] += np.where(is_known, durations_s, np.float32(0))
-            np.copyto(state[_DURATION_LAST], durations_s, where=is_known)
-        else:
-            state[_DURATION_SUM] += durations_s
-            state[_DURATION_LAST] = durations_s
-
-    def _update_groups(self, tests: NDArray[np.int32], failed: NDArray[np.int64]) -> None:
+    def _update_groups(self, tests: NDArray[np.int64], failed: NDArray[np.int64]) -> None:
         """Decayed failing share of each module that ran."""
         seen = self._groups_of(tests)
         decay = self._group_decay
@@ -184,10 +182,9 @@ class HistoryFold:
             self._has_new_groups = bool(np.isnan(decay).any())
         decay *= seen.factors
         if len(failed):
-            of_failed = seen.groups[failed]
-            np.add.at(decay, of_failed, ((1 - _GROUP_DECAY) / seen.counts[of_failed]).astype(np.float32))
+            decay += np.bincount(seen.groups[failed], minlength=len(decay)) * seen.gains
 
-    def _take(self, tests: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _take(self, tests: NDArray[np.int64]) -> NDArray[np.float32]:
         """State of some tests, shape (_N_STATE, k): a view where their codes are consecutive, else a copy.
 
         The copy is kept for the `update` that mostly follows the `read` of the same run.
@@ -196,18 +193,19 @@ class HistoryFold:
             return self._taken[1]
         if _is_range(tests):
             return self._state[:, int(tests[0]) : int(tests[-1]) + 1]
-        taken = np.take(self._state, tests, axis=1, mode="clip")
+        taken = self._state.take(tests, axis=1, mode="clip")
         self._taken = (tests, taken)
         return taken
 
-    def _groups_of(self, tests: NDArray[np.int32]) -> _Seen:
+    def _groups_of(self, tests: NDArray[np.int64]) -> _Seen:
         seen = self._seen
         if seen is not None and (seen.tests is tests or _is_same_range(seen.tests, tests)):
             return seen
         groups = self._groups.take(tests)
         counts = np.bincount(groups, minlength=len(self._group_decay))
         factors = np.where(counts, np.float32(_GROUP_DECAY), _ONE)
-        self._seen = _Seen(tests, groups, counts, factors)
+        gains = ((1 - _GROUP_DECAY) / np.maximum(counts, 1)).astype(np.float32)
+        self._seen = _Seen(tests, groups, counts, factors, gains)
         return self._seen
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
@@ -260,12 +258,12 @@ def derive(history: NDArray[np.float32]) -> None:
         np.divide(fails - new_fails, fails + np.float32(1), out=history[_DURATION_UNKNOWN])
 
 
-def _is_range(tests: NDArray[np.int32]) -> bool:
+def _is_range(tests: NDArray[np.int64]) -> bool:
     """Whether ascending codes are consecutive."""
     return len(tests) > 0 and int(tests[-1]) - int(tests[0]) + 1 == len(tests)
 
 
-def _is_same_range(ours: NDArray[np.int32], theirs: NDArray[np.int32]) -> bool:
+def _is_same_range(ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> bool:
     return len(ours) == len(theirs) and _is_range(ours) and _is_range(theirs) and bool(ours[0] == theirs[0])
 
 

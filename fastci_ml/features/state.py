@@ -75,9 +75,9 @@ class FeatureState:
         """Log in the codes of this state."""
         return CodedRuns(log, self.codes(log.node_ids, log.lanes), self.lane_codes(log.run_lanes))
 
-    def codes(self, node_ids: Sequence[str], lanes: Sequence[str]) -> NDArray[np.int32]:
+    def codes(self, node_ids: Sequence[str], lanes: Sequence[str]) -> NDArray[np.int64]:
         """Codes of tests, shape (n,); tests that are new get one, as never having run."""
-        codes = np.empty(len(node_ids), dtype=np.int32)
+        codes = np.empty(len(node_ids), dtype=np.int64)
         self.lane_codes(lanes)
         for i, key in enumerate(zip(lanes, node_ids, strict=True)):
             code = self._codes.get(key)
@@ -98,7 +98,7 @@ class FeatureState:
 
     def start_run(
         self,
-        tests: NDArray[np.int32],
+        tests: NDArray[np.int64],
         lane: int,
         changes: tuple[FileChange, ...] | None,
         out: NDArray[np.float32],
@@ -107,7 +107,7 @@ class FeatureState:
 
         Parameters
         ----------
-        tests : int32, shape (k,)
+        tests : int64, shape (k,)
             Ascending codes of this state.
         lane : int
             Its lane code.
@@ -124,9 +124,9 @@ class FeatureState:
 
     def end_run(self, runs: CodedRuns, run: int) -> None:
         """Fold in one run that has ended."""
-        codes, failed, durations_s = runs.ended(run)
+        codes, failed, durations_s, unknown = runs.ended(run)
         lane, changes, finished_us = runs.lanes[run], runs.changes[run], runs.finished_us[run]
-        self._fold.update(codes, lane, failed, durations_s)
+        self._fold.update(codes, lane, failed, durations_s, unknown)
         if changes is not None:
             self._records.update(lane, changes, codes[failed])
         if self.watermark_us is None or finished_us > self.watermark_us:
@@ -203,9 +203,7 @@ class FeatureState:
                 groups = np.array(state._groups, dtype=np.int64)
                 state._fold = HistoryFold.from_arrays(dict(arrays), groups, len(lanes))
             records = _load(directory / "records.json")["records"]
-            for lane, path, n_changes, n_failed_runs, failures in _load(directory / "records.json")[
-                "records"
-            ]:
+            for lane, path, n_changes, n_failed_runs, failures in records:
                 record = state._records.records[int(lane), str(path)] = FileRecord()
                 record.n_changes, record.n_failed_runs = int(n_changes), int(n_failed_runs)
                 record.n_failures = {int(code): int(n) for code, n in failures}
