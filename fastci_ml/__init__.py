@@ -11,8 +11,19 @@ from typing import Any
 # Public name -> module that defines it.
 _EXPORTS = {
     "FastCIError": "fastci_ml.errors",
+    "HistoryStore": "fastci_ml.sources.history",
+    "Plan": "fastci_ml.records.plans",
+    "Repository": "fastci_ml.sources.repository",
     "Settings": "fastci_ml.settings",
+    "SimplePolicy": "fastci_ml.learn.policies",
+    "apfd": "fastci_ml.metrics.ordering",
+    "apfdc": "fastci_ml.metrics.ordering",
+    "build_log": "fastci_ml.features.log",
+    "build_matrix": "fastci_ml.features.matrix",
     "load_settings": "fastci_ml.settings",
+    "loads_plan": "fastci_ml.records.plans",
+    "napfd": "fastci_ml.metrics.ordering",
+    "recall_at_budget": "fastci_ml.metrics.ordering",
 }
 
 __all__ = sorted(_EXPORTS)
