@@ -75,6 +75,11 @@ class Repository:
         """Full sha of the tree of `revision`; GitError where it names none."""
         return self._objects([(revision, "tree")])[0]
 
+    def paths(self, revision: str) -> frozenset[str]:
+        """Path of every file in the tree of `revision`; GitError where it names none."""
+        output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.tree(revision))
+        return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
+
     def merge_base(self, base: str, head: str) -> CommitSha | None:
         """Best common ancestor, git's first where there are several; None where there is none.
 

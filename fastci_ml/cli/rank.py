@@ -1,0 +1,145 @@
+"""Write the plan for a change: which tests run, in what order, and why. The CI pre-step.
+
+Without a model it falls back to a simple policy, without a history to the order of test ids, and the plan
+says so. Tests that the plan does not know are run by the plugin all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastci_ml.cli.output import answer, tell
+from fastci_ml.errors import DataError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from fastci_ml.learn.bundle import ModelBundle
+    from fastci_ml.records.plans import Plan
+    from fastci_ml.settings import Settings
+
+_DEFAULT_TOP = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--base", required=True, help="revision to compare with, such as origin/main")
+    parser.add_argument("--head", default="HEAD", help="revision that will run (default: HEAD)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("plan.json"), help="file to write (default: plan.json)"
+    )
+    parser.add_argument("--model", type=Path, help="model bundle (default: <state>/model)")
+    parser.add_argument("--history", type=Path, help="history store (default: <state>/history)")
+    parser.add_argument("--lane", help="lane that the plan will run on (default: detected here)")
+    parser.add_argument(
+        "--collected",
+        metavar="FILE",
+        help="node ids, one a line, as `pytest --collect-only -q` prints them; - for stdin",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("cost", "failures"),
+        default="cost",
+        help="order by risk per second (default) or by risk alone",
+    )
+    parser.add_argument("--json", action="store_true", help="print the plan to stdout as well")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Make the plan, write it, and say what is in it."""
+    # Ranking multiplies no matrices; starting BLAS threads would cost more than the whole of it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from fastci_ml.planning.plan import make_plan, read_change
+    from fastci_ml.planning.prioritize import Objective
+    from fastci_ml.sources.environment import detect_lane
+    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.repository import Repository
+
+    notes: list[str] = []
+    with Repository(settings.root) as repository:
+        change = read_change(repository, args.base, args.head)
+    plan = make_plan(
+        change,
+        lane=args.lane or settings.lane or detect_lane(),
+        bundle=_load_bundle(args.model, settings, notes.append),
+        store=HistoryStore(args.history or settings.history_dir),
+        collected=_read_collected(args.collected),
+        objective=Objective(args.objective),
+        notes=notes,
+    )
+    text = plan.dumps()
+    _write(args.out, text)
+    for note in plan.notes:
+        tell(f"note: {note}")
+    if args.json:
+        answer(text.rstrip("\n"))
+    else:
+        answer(_describe(plan, args.out))
+    return 0
+
+
+def _load_bundle(given: Path | None, settings: Settings, note: Callable[[str], None]) -> ModelBundle | None:
+    """Model to rank with; a default one that is absent or unusable is a reason to fall back, not to stop."""
+    from fastci_ml.learn.bundle import ModelBundle
+
+    path = given or settings.model_dir
+    if given is None and not path.exists():
+        note(f"no model at {path}; `fastci-ml train` makes one")
+        return None
+    try:
+        return ModelBundle.load(path)
+    except ModelError as error:
+        if given is not None:
+            raise
+        note(f"the model is unusable: {error}")
+        return None
+
+
+def _read_collected(name: str | None) -> list[str]:
+    """Node ids of a listing; pytest ends it by an empty line and a count, which are no ids."""
+    if name is None:
+        return []
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{name}: the list of collected tests cannot be read: {error}",
+            hint=f"pytest --collect-only -q > {name}",
+        ) from error
+    node_ids = [line for line in text.splitlines() if "::" in line]
+    if not node_ids:
+        raise UsageError(f"{name}: no node id in it", hint=f"pytest --collect-only -q > {name}")
+    return node_ids
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the plan in one step: a reader sees the old one or the whole new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="ascii")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise DataError(
+            f"{path}: the plan cannot be written: {error}", hint="fastci-ml rank --out FILE"
+        ) from error
+
+
+def _describe(plan: Plan, path: Path) -> str:
+    """Short account for a person: totals, then the first tests with their reasons."""
+    summary = plan.summary
+    lines = [
+        f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, {summary['duration_s']:.1f} s expected, "
+        f"ranked by {plan.model['kind']} {plan.model['name']!r} "
+        + (f"version {plan.model['version']}" if plan.model["version"] else ""),
+    ]
+    for test in plan.tests[:_DEFAULT_TOP]:
+        risk = "risk ?    " if test.risk is None else f"risk {test.risk:.3f}"
+        lines.append(f"  {test.order:>4}  {risk}  {test.id}")
+        lines.extend(f"                    {reason.text}" for reason in test.reasons)
+    if len(plan.tests) > _DEFAULT_TOP:
+        lines.append(f"  ... {len(plan.tests) - _DEFAULT_TOP} more in {path}")
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,192 @@
+"""Make the plan for one change: gather what is known, rank it, and say what was not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastci_ml.errors import GitError
+from fastci_ml.features.log import build_log
+from fastci_ml.features.schema import feature_index
+from fastci_ml.features.state import FeatureState
+from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
+from fastci_ml.records.ids import NodeId, split_node_id
+from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fastci_ml.learn.bundle import ModelBundle
+    from fastci_ml.records.changes import ChangeSet
+    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.repository import Repository
+
+# A test that did not run in this many of the lane's last runs is not expected any more. Should it exist after
+# all, it is collected, unknown to the plan, and so it runs.
+_KNOWN_WITHIN_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change to plan for.
+
+    Attributes
+    ----------
+    change_set : ChangeSet
+        Its `files` mean nothing where `is_known` is false.
+    paths : frozenset of str
+        Every file of the head.
+    is_known : bool
+        Whether the difference from the base could be read.
+    notes : list of str
+        Why not.
+    """
+
+    change_set: ChangeSet
+    paths: frozenset[str]
+    is_known: bool = True
+    notes: list[str] = field(default_factory=list)
+
+
+def read_change(repository: Repository, base: str, head: str) -> Change:
+    """Read a change; a base that git cannot compare with costs the change's features, never the plan.
+
+    Raises
+    ------
+    GitError
+        If there is no such head: a plan is bound to its tree.
+    """
+    from fastci_ml.records.changes import ChangeSet
+
+    paths = repository.paths(head)
+    try:
+        return Change(change_set=repository.changes(base, head), paths=paths)
+    except GitError as error:
+        sha, tree = repository.resolve(head), repository.tree(head)
+        nothing = ChangeSet(base=sha, head=sha, head_tree=tree, files=())
+        note = f"the change is unknown, and its features with it: {error}"
+        return Change(change_set=nothing, paths=paths, is_known=False, notes=[note])
+
+
+def make_plan(
+    change: Change,
+    *,
+    lane: str,
+    bundle: ModelBundle | None,
+    store: HistoryStore,
+    collected: Sequence[str] = (),
+    objective: Objective = Objective.COST,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Plan every known and every collected test of a lane.
+
+    Parameters
+    ----------
+    change : Change
+        What differs from the base.
+    lane : str
+        Where the plan will run.
+    bundle : ModelBundle or None
+        The model; its state is brought up to date with newer runs of `store`.
+    store : HistoryStore
+        The history.
+    collected : sequence of str
+        Node ids that pytest collected, where the caller asked it.
+    objective : Objective
+        What the order is good for.
+    notes : sequence of str
+        What the caller has to say in the plan, such as why there is no model.
+
+    Returns
+    -------
+    Plan
+        The same input gives the same plan.
+    """
+    state = FeatureState() if bundle is None else bundle.state
+    state.advance(build_log(store, newer_than_us=state.watermark_us))
+    files = change.change_set.files if change.is_known else None
+    known = _known_tests(state, lane, change.paths)
+    node_ids = sorted({*known, *collected})
+    matrix = state.matrix(node_ids, lane, files)
+    if bundle is not None:
+        ranking = rank_by_model(bundle, matrix, objective)
+    elif state.watermark_us is not None:
+        ranking = rank_by_policy(matrix, objective, "no model")
+    else:
+        ranking = rank_by_nothing(node_ids, "no model and no history")
+    tests = _planned_tests(node_ids, matrix, ranking, set(collected))
+    return Plan(
+        base=change.change_set.base,
+        head=change.change_set.head,
+        head_tree=change.change_set.head_tree,
+        lane=lane,
+        model=ranking.model,
+        summary=_summary(tests),
+        notes=(*notes, *change.notes, *ranking.notes),
+        tests=tests,
+    )
+
+
+def _known_tests(state: FeatureState, lane: str, paths: frozenset[str]) -> list[str]:
+    """Tests of the lane that ran lately and whose file, where the id names one, is still there."""
+    node_ids = state.tests_of(lane)
+    recent = state.matrix(node_ids, lane, None)[:, feature_index("runs_since_run")] <= _KNOWN_WITHIN_RUNS
+    return [
+        node_id
+        for node_id, is_recent in zip(node_ids, recent.tolist(), strict=True)
+        if is_recent and ("::" not in node_id or split_node_id(node_id).path in paths)
+    ]
+
+
+def _planned_tests(
+    node_ids: list[str], matrix: NDArray[np.float32], ranking: Ranking, collected: set[str]
+) -> tuple[PlannedTest, ...]:
+    # node_ids are sorted, so a stable sort breaks ties by id.
+    order = np.argsort(-ranking.scores, kind="stable").tolist()
+    durations_s = matrix[:, feature_index("duration_mean_s")].astype(np.float64).tolist()
+    n_runs = matrix[:, feature_index("n_runs")].tolist()
+    risks = ranking.risks.tolist()
+    tests = []
+    for place, i in enumerate(order, start=1):
+        reasons = ranking.reasons[i]
+        if not n_runs[i]:
+            reasons = (_NEW_TEST, *reasons)
+        elif collected and node_ids[i] not in collected:
+            reasons = (*reasons, _NOT_COLLECTED)
+        tests.append(
+            PlannedTest(
+                id=NodeId(node_ids[i]),
+                decision=Decision.RUN,
+                order=place,
+                risk=_known(risks[i]),
+                duration_s=_known(durations_s[i]),
+                reasons=reasons,
+            )
+        )
+    return tuple(tests)
+
+
+_NEW_TEST = Reason(code="new_test", text="it never ran on this lane")
+_NOT_COLLECTED = Reason(code="not_collected", text="history knows it, and the collection did not list it")
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _summary(tests: tuple[PlannedTest, ...]) -> dict[str, float | int | None]:
+    """Totals over the plan; seconds are those of the tests with a known duration."""
+    running = [test for test in tests if test.decision.is_run]
+    risks = [test.risk for test in running if test.risk is not None]
+    return {
+        "n_tests": len(tests),
+        "n_run": len(running),
+        "n_unknown_duration": sum(test.duration_s is None for test in tests),
+        "duration_s": math.fsum(test.duration_s or 0.0 for test in running),
+        "duration_s_full": math.fsum(test.duration_s or 0.0 for test in tests),
+        "expected_failures": math.fsum(risks) if risks else None,
+    }
