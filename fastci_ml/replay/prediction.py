@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastci_ml.errors import TooLittleDataError
-from fastci_ml.features.log import UNCLEAR, RunLog
+from fastci_ml.features.log import RunLog
+from fastci_ml.learn.labels import labels, training_rows
 from fastci_ml.learn.policies import POLICIES, SimplePolicy
+from fastci_ml.learn.splits import rows_of_runs
 from fastci_ml.records.progress import ProgressHook, silent
 from fastci_ml.replay.protocol import Protocol, RunChoice, choose_runs, training_blocks
 from fastci_ml.replay.scoring import Contender, RunView, ScoreTable
@@ -32,7 +34,7 @@ class Ranker(Interface):
 
 
 # Called with features, labels (1 failed) and the run of each row; raises TooLittleDataError below its floors.
-FitRanker = Callable[[_Matrix, npt.NDArray[np.int8], npt.NDArray[np.int64]], Ranker]
+FitRanker = Callable[[_Matrix, _Floats, npt.NDArray[np.int64]], Ranker]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,16 +138,14 @@ def _model_scores(
     if fit is None:
         return None, 0, "not asked for"
     run_of_row = log.run_of_row
-    is_label = log.verdicts != UNCLEAR
+    is_label, y = training_rows(log), labels(log)
     scores = np.full(log.n_rows, np.nan)
     blocks = training_blocks(log, protocol)
     for i, block in enumerate(blocks):
         progress("training models", i, len(blocks))
-        has_ended = np.zeros(log.n_runs, dtype=bool)
-        has_ended[block.training_runs] = True
-        train = np.flatnonzero(has_ended[run_of_row] & is_label)
+        train = np.flatnonzero(rows_of_runs(log, block.training_runs) & is_label)
         try:
-            ranker = fit(X[train], log.verdicts[train], run_of_row[train])
+            ranker = fit(X[train], y[train], run_of_row[train])
         except TooLittleDataError as error:
             # A mean over the later runs alone would stand beside means over all: no row at all is honest.
             return None, i, f"training {i + 1} of {len(blocks)}: {error}"
