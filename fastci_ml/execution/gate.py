@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastci_ml.errors import FastCIError, PlanError
@@ -43,8 +43,8 @@ class Admission:
         One line for a person: what the plan is for, or what was found where something else was expected.
     hint : str
         What to type; empty where the plan holds.
-    prefix : str
-        Folder of pytest's root in the repository, ``"."`` where they are the same.
+    rootdir, repository : str
+        Where pytest's ids start, and where those of plans do: absolute paths with ``/``.
     entries : mapping of NodeId to Entry
         Tests of the plan, by id from the repository root; empty where it does not hold.
     """
@@ -52,37 +52,42 @@ class Admission:
     holds: bool
     message: str
     hint: str = ""
-    prefix: str = "."
-    entries: Mapping[NodeId, Entry]
+    rootdir: str = "/"
+    repository: str = "/"
+    entries: Mapping[NodeId, Entry] = field(default_factory=dict)
 
     def plan_id(self, node_id: str) -> NodeId:
         """Id that a plan knows the test by: from the repository root, where pytest's is from its own.
 
         Examples
         --------
-        >>> Admission(holds=True, message="", prefix="pkg", entries={}).plan_id("test_a.py::test_x[a::/b]")
+        >>> admission = Admission(holds=True, message="", rootdir="/repo/pkg", repository="/repo")
+        >>> admission.plan_id("test_a.py::test_x[a::/b]")
         'pkg/test_a.py::test_x[a::/b]'
         """
-        if self.prefix == ".":
+        if self.rootdir == self.repository:
             return NodeId(node_id)
         # Only the path moves: what follows the first `::` is stored as pytest printed it.
         path, separator, names = node_id.partition("::")
-        return NodeId(posixpath.normpath(posixpath.join(self.prefix, path)) + separator + names)
+        moved = posixpath.relpath(posixpath.join(self.rootdir, path), self.repository)
+        return NodeId(moved + separator + names)
 
     def dumps(self) -> str:
         """JSON in ASCII: what goes to a worker must survive any channel, lone surrogates included."""
         entries = [[key, e.decision.value, e.order, e.duration_s] for key, e in self.entries.items()]
-        return json.dumps([self.holds, self.message, self.hint, self.prefix, entries])
+        return json.dumps([self.holds, self.message, self.hint, self.rootdir, self.repository, entries])
 
     @classmethod
     def loads(cls, text: str) -> Admission:
         """Inverse of `dumps`."""
-        holds, message, hint, prefix, rows = json.loads(text)
+        holds, message, hint, rootdir, repository, rows = json.loads(text)
         entries = {NodeId(key): Entry(Decision(word), order, seconds) for key, word, order, seconds in rows}
-        return cls(holds=holds, message=message, hint=hint, prefix=prefix, entries=entries)
+        return cls(
+            holds=holds, message=message, hint=hint, rootdir=rootdir, repository=repository, entries=entries
+        )
 
 
-def admit(path: Path, rootdir: Path) -> Admission:
+def admit(path: Path, *, rootdir: Path, start: Path) -> Admission:
     """Decide whether the plan of a file is followed by tests collected from a folder.
 
     Parameters
@@ -90,7 +95,9 @@ def admit(path: Path, rootdir: Path) -> Admission:
     path : Path
         The plan; it may be missing, or hold anything.
     rootdir : Path
-        Root that pytest's ids start from: the repository's root or a folder below it.
+        Root that pytest's ids start from: most often the repository's root or a folder below it.
+    start : Path
+        Where the user started pytest: says which repository is meant if `rootdir` lies in none.
 
     Returns
     -------
@@ -98,10 +105,11 @@ def admit(path: Path, rootdir: Path) -> Admission:
         It does not hold when the file is no plan, when the tree that is checked out is not the plan's or has
         changes that are not committed, or when this is another lane.
     """
+    rootdir, start = rootdir.resolve(), start.resolve()
+    repository = _repository_of(rootdir) or _repository_of(start)
     try:
         plan = _read(path)
-        repository = _repository_root(rootdir)
-        objection = _objection(plan, rootdir)
+        objection = _objection(plan, repository or start, start)
     except FastCIError as error:
         return _refuse(f"the plan cannot be used: {error}", error.hint)
     if objection:
@@ -112,13 +120,14 @@ def admit(path: Path, rootdir: Path) -> Admission:
         holds=True,
         message=f"{path} holds for tree {plan.head_tree[:_SHORT]} on {plan.lane}: "
         f"{n_run} tests to run, {len(plan.tests) - n_run} left out",
-        prefix=rootdir.resolve().relative_to(repository).as_posix(),
+        rootdir=rootdir.as_posix(),
+        repository=(repository or start).as_posix(),
         entries={test.id: Entry(test.decision, test.order, test.duration_s) for test in plan.tests},
     )
 
 
 def _refuse(message: str, hint: str | None) -> Admission:
-    return Admission(holds=False, message=message, hint=hint or "", entries={})
+    return Admission(holds=False, message=message, hint=hint or "")
 
 
 def _read(path: Path) -> Plan:
@@ -129,21 +138,21 @@ def _read(path: Path) -> Plan:
     return loads_plan(text, name=str(path))
 
 
-def _repository_root(start: Path) -> Path:
-    """Folder that ids in plans start from: where git's top is, without asking git a second time."""
-    start = start.resolve()
+def _repository_of(folder: Path) -> Path | None:
+    """Find the folder that ids in plans start from: git's top, without asking git a second time."""
     # In a worktree or a submodule `.git` is a file.
-    return next((folder for folder in (start, *start.parents) if (folder / ".git").exists()), start)
+    return next((here for here in (folder, *folder.parents) if (here / ".git").exists()), None)
 
 
-def _objection(plan: Plan, rootdir: Path) -> str:
+def _objection(plan: Plan, repository: Path, start: Path) -> str:
     """Objection to the plan in this checkout; empty when there is none."""
-    worktree = read_worktree(rootdir)
+    worktree = read_worktree(repository)
     if worktree.tree != plan.head_tree:
         return f"the checkout is tree {worktree.tree[:_SHORT]}, expected {plan.head_tree[:_SHORT] or 'none'}"
     if worktree.is_dirty:
         return "tracked files are changed and not committed, expected a clean checkout"
-    lane = load_settings(find_root(rootdir)).lane or detect_lane()
+    # Settings are found from where the user stands, as every command of ours finds them.
+    lane = load_settings(find_root(start)).lane or detect_lane()
     if lane != plan.lane:
         return f"the lane is {lane}, expected {plan.lane}"
     return ""

@@ -62,7 +62,7 @@ class PlanPlugin:
     def __init__(self, config: pytest.Config, path: str, *, is_shadow: bool) -> None:
         self._is_shadow = is_shadow
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self._admission = Admission(holds=False, message="the plan was not looked at", entries={})
+        self._admission = Admission(holds=False, message="the plan was not looked at")
         self._tally: Tally | None = None
         self._ran: set[NodeId] = set()
         self._failed: set[NodeId] = set()
@@ -74,14 +74,15 @@ class PlanPlugin:
         _LOG.error("fastci failed", exc_info=error)
         message = f"fastci failed, please report it: {type(error).__name__}: {error}"
         if self._tally is None and not self._ran:
-            self._admission = Admission(holds=False, message=message, entries={})
+            self._admission = Admission(holds=False, message=message)
         else:
             self._notes.append(f"{message}; what is said here may be incomplete")
 
     @_border
     def _decide(self, config: pytest.Config, path: str) -> None:
         if self._workerinput is None:
-            self._admission = admit(config.invocation_params.dir / path, config.rootpath)
+            start = config.invocation_params.dir
+            self._admission = admit(start / path, rootdir=config.rootpath, start=start)
         else:
             self._admission = Admission.loads(self._workerinput[_CHANNEL])
         if self._admission.holds and not self._is_shadow and hasattr(config.option, "loadscopereorder"):
