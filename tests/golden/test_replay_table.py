@@ -65,3 +65,13 @@ def test_replay_prints_the_table_that_was_reviewed(
     words = ["--prediction", "--history", str(history), "--no-model", "--root", str(tmp_path)]
     assert main(["replay", *words]) == 0
     assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_history_too_small_for_a_model_still_gives_a_table(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "--prediction", "--history", str(history), "--root", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "no row lightgbm: training 1 of 7: " in out
+    assert "\nlightgbm " not in out
+    assert "\noptimal " in out

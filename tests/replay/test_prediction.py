@@ -13,6 +13,7 @@ from fastci_ml.features.log import RunLog
 from fastci_ml.features.matrix import build_matrix
 from fastci_ml.features.schema import feature_index
 from fastci_ml.learn.policies import POLICIES, expected_durations
+from fastci_ml.learn.training import fit_ranker
 from fastci_ml.metrics.ordering import apfd, apfdc
 from fastci_ml.replay.prediction import PredictionReplay, replay_prediction
 from fastci_ml.replay.protocol import Protocol
@@ -173,6 +174,26 @@ def test_model_below_its_floor_has_no_row_and_a_reason(busy_log: RunLog) -> None
     assert [one.kind for one in replay.contenders] == ["simple"] * len(POLICIES) + ["optimal"]
     assert replay.model_absence.startswith("training 1 of 7: ")
     assert "expected a million" in replay.model_absence
+
+
+def test_real_model_is_trained_by_the_protocol_and_repeats_itself(busy_log: RunLog) -> None:
+    X = build_matrix(busy_log)
+
+    def replay(seed: int) -> PredictionReplay:
+        return replay_prediction(
+            busy_log,
+            X,
+            Protocol(retrain_share=0.5, seed=seed),
+            policies=["random"],
+            fit=lambda X, y, runs: fit_ranker(X, y, runs=runs, seed=seed),
+        )
+
+    first, second = replay(1), replay(1)
+    assert first.n_trainings == 2
+    for name in ("lightgbm", "lightgbm/duration"):
+        np.testing.assert_array_equal(scores_of(first, name), scores_of(second, name))
+        # Failures of this history repeat, so whatever learned anything beats chance.
+        assert scores_of(first, name).mean(axis=0)[0] > scores_of(first, "random").mean(axis=0)[0] + 0.03
 
 
 def test_unknown_durations_are_the_expected_ones(make_log: Callable[..., RunLog]) -> None:
