@@ -15,7 +15,7 @@ Runs = Sequence[Mapping[str, tuple[int, float]]]
 _HOUR_US = 3_600_000_000
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_log() -> Callable[..., RunLog]:
     """Build a log: one run an hour, each over within a second unless told otherwise."""
 
@@ -42,7 +42,7 @@ def make_log() -> Callable[..., RunLog]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def busy_log(make_log: Callable[..., RunLog]) -> RunLog:
     """Eighty runs of up to twelve tests with failures that repeat, odd durations and unclear results."""
     rng = np.random.default_rng(4)

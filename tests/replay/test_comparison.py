@@ -13,7 +13,7 @@ from fastci_ml.replay.protocol import Protocol
 from fastci_ml.replay.scoring import METRICS
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def replay(busy_log: RunLog) -> PredictionReplay:
     return replay_prediction(busy_log, build_matrix(busy_log), Protocol())
 

@@ -23,7 +23,7 @@ from fastci_ml.replay.tables import (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def replay(busy_log: RunLog) -> PredictionReplay:
     return replay_prediction(busy_log, build_matrix(busy_log), Protocol(seed=5))
 
