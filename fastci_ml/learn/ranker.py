@@ -35,7 +35,8 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     Parameters
     ----------
     n_trees : int
-        Trees to grow; fewer when `fit` stops early.
+        Trees to grow. A fixed number: stopping early on some later runs, with their few failures, stopped
+        anywhere between 9 and 150 and ordered worse (docs/decisions/0004).
     n_leaves : int
         Most leaves of a tree.
     learning_rate : float
@@ -49,8 +50,9 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         Share of the rows that each tree sees.
     l2 : float
         Penalty on leaf values.
-    stop_after : int
-        Trees without a gain on the validation rows before growth stops.
+    balance_runs : bool
+        Whether every run weighs the same in total; `fit` then needs `runs`. Off: on real histories it gained
+        nothing (docs/decisions/0004).
     seed : int
         Seed of everything random.
     n_jobs : int
@@ -63,7 +65,7 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     model_text_ : str
         LightGBM's text; what `walk` reads.
     n_trees_ : int
-        Trees grown, up to the best one.
+        Trees grown.
     gain_ : ndarray of float64, shape (n_features,)
         Total gain of the splits on each column.
     """
@@ -80,7 +82,7 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         column_share: float = 0.5,
         row_share: float = 0.8,
         l2: float = 5.0,
-        stop_after: int = 30,
+        balance_runs: bool = False,
         seed: int = 0,
         n_jobs: int = 1,
     ) -> None:
@@ -91,7 +93,7 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         self.column_share = column_share
         self.row_share = row_share
         self.l2 = l2
-        self.stop_after = stop_after
+        self.balance_runs = balance_runs
         self.seed = seed
         self.n_jobs = n_jobs
 
@@ -101,7 +103,6 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         y: NDArray[np.float64],
         *,
         runs: NDArray[np.int64] | None = None,
-        validation: tuple[NDArray[np.float32], NDArray[np.float64]] | None = None,
     ) -> RiskRanker:
         """Grow the trees.
 
@@ -112,33 +113,25 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         y : ndarray of float64, shape (n,)
             1 failed, 0 passed.
         runs : ndarray of int64, shape (n,), optional
-            Run of each row. When given, every run weighs the same in total: without it, a history with a few
-            huge runs learns those alone.
-        validation : (X, y), optional
-            Rows of later runs. Growth stops where their log loss stops falling, which also needs failures
-            there; without it all `n_trees` grow.
+            Run of each row; read with `balance_runs` only.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, or `y` holds one class only.
+            If shapes do not fit, `y` holds one class only, or `runs` is needed and not given.
         """
         self._check(X, y)
+        if self.balance_runs and runs is None:
+            raise ValueError("balance_runs needs the run of each row: call fit(X, y, runs=runs)")
         import lightgbm
 
-        # float32 in, as the walk will see it; LightGBM keeps its own binned copy.
         data = lightgbm.Dataset(
             X,
             y,
-            weight=None if runs is None else _run_weights(runs),
+            weight=_run_weights(runs) if self.balance_runs and runs is not None else None,
             feature_name=list(self.feature_names),
             params=_FIXED,
         )
-        valid_sets: list[lightgbm.Dataset] = []
-        callbacks = []
-        if validation is not None and 0 < validation[1].sum() < len(validation[1]):
-            valid_sets = [lightgbm.Dataset(*validation, reference=data)]
-            callbacks = [lightgbm.early_stopping(self.stop_after, verbose=False)]
         params = _FIXED | {
             "num_leaves": self.n_leaves,
             "learning_rate": self.learning_rate,
@@ -150,13 +143,10 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
             "seed": self.seed,
             "num_threads": self.n_jobs,
         }
-        booster = lightgbm.train(
-            params, data, num_boost_round=self.n_trees, valid_sets=valid_sets, callbacks=callbacks
-        )
-        # best_iteration is 0 without early stopping; the text and the scores both end at the best tree.
+        booster = lightgbm.train(params, data, num_boost_round=self.n_trees)
         self.model_text_ = booster.model_to_string()
-        self.n_trees_ = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
-        self.gain_ = booster.feature_importance("gain", iteration=self.n_trees_)
+        self.n_trees_ = booster.current_iteration()
+        self.gain_ = booster.feature_importance("gain")
         self._booster = booster
         logger.debug("grew %d trees on %d rows with %d failures", self.n_trees_, len(y), int(y.sum()))
         return self

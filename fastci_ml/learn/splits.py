@@ -23,14 +23,14 @@ class Slices:
     ----------
     fit : ndarray of int64
         Runs that grow the trees.
-    later : ndarray of int64
-        Runs that stop the growth and calibrate.
+    calibrate : ndarray of int64
+        Later runs, which turn raw scores into risks.
     test : ndarray of int64
-        Runs that judge.
+        Last runs, which judge.
     """
 
     fit: NDArray[np.int64]
-    later: NDArray[np.int64]
+    calibrate: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
@@ -69,16 +69,16 @@ def split_by_time(log: RunLog, fractions: Sequence[float]) -> list[NDArray[np.in
     return slices
 
 
-def split_for_training(log: RunLog, *, later: float = 0.15, test: float = 0.15) -> Slices:
-    """Cut into `Slices`: the oldest runs fit, then `later` and `test` shares of all runs.
+def split_for_training(log: RunLog, *, calibrate: float = 0.15, test: float = 0.15) -> Slices:
+    """Cut into `Slices`: the oldest runs fit, then the shares `calibrate` and `test` of all runs.
 
     Raises
     ------
     ValueError
         If the shares leave nothing to fit.
     """
-    fit_runs, later_runs, test_runs = split_by_time(log, (1.0 - later - test, later, test))
-    return Slices(fit=fit_runs, later=later_runs, test=test_runs)
+    fit_runs, calibrate_runs, test_runs = split_by_time(log, (1.0 - calibrate - test, calibrate, test))
+    return Slices(fit=fit_runs, calibrate=calibrate_runs, test=test_runs)
 
 
 def rows_of_runs(log: RunLog, runs: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -16,90 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastci_ml.errors import ModelError
+from fastci_ml.learn.bins import Bins, make_bins
 from fastci_ml.learn.leaf_spans import LeafSpans, find_spans
-from fastci_ml.learn.model_text import MISSING_NAN, MISSING_ZERO, Forest, parse_forest
+from fastci_ml.learn.model_text import Forest, parse_forest
 
-# LightGBM's kZeroThreshold is a float32 literal, include/LightGBM/meta.h; values up to it are read as 0.
-_ZERO = float(np.float32(1e-35))
-# Categories are cast to a C int, so what does not fit is no category.
-_INT_END = 2.0**31
 # Rows at a time: bins and masks of a block stay in the second-level cache.
 _BLOCK = 8192
 _WORD_BITS = 64
-
-
-class _NumberBins:
-    """Bins of a numerical column: one between each two thresholds, then one for NaN and one for zero.
-
-    Zero and NaN stand apart because a node may send them elsewhere than their neighbours.
-    """
-
-    def __init__(self, forest: Forest, nodes: np.ndarray) -> None:
-        self._thresholds = np.unique(forest.threshold[nodes])
-        self._nan = len(self._thresholds) + 1
-        self._zero = self._nan + 1
-
-    def find(self, column: np.ndarray) -> np.ndarray:
-        """Bin of each value, intp."""
-        # `left` counts the thresholds below a value, so that "value <= threshold" is "bin <= its index".
-        bins = np.searchsorted(self._thresholds, column.astype(np.float64), side="left")
-        bins[np.isnan(column)] = self._nan
-        bins[np.abs(column) <= _ZERO] = self._zero
-        return bins
-
-    def masks(self, forest: Forest, nodes: np.ndarray, row: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """AND of `kept` over the nodes that send a bin right; include/LightGBM/tree.h, NumericalDecision.
-
-        Parameters
-        ----------
-        nodes, row, kept : ndarray, shape (n,)
-            Nodes of this column, the row of the result (the tree) for each, and the leaves that it keeps.
-
-        Returns
-        -------
-        ndarray of uint64, shape (n_rows, n_bins)
-        """
-        masks = np.full((row[-1] + 1, self._zero + 1), ~np.uint64(0))
-        threshold, missing = forest.threshold[nodes], forest.missing[nodes]
-        # Mark the first bin that goes right, and let the mark hold for all bins above.
-        np.bitwise_and.at(masks, (row, np.searchsorted(self._thresholds, threshold) + 1), kept)
-        np.bitwise_and.accumulate(masks[:, : self._nan], axis=1, out=masks[:, : self._nan])
-        missing_right = ~forest.is_default_left[nodes]
-        zero_right = np.where(missing == MISSING_ZERO, missing_right, threshold < 0.0)
-        # A NaN is a zero for a node that does not know NaN.
-        nan_right = np.where(missing == MISSING_NAN, missing_right, zero_right)
-        np.bitwise_and.at(masks[:, self._nan], row[nan_right], kept[nan_right])
-        np.bitwise_and.at(masks[:, self._zero], row[zero_right], kept[zero_right])
-        return masks
-
-
-class _CategoryBins:
-    """Bins of a categorical column: one a category that some node names, and one for everything else."""
-
-    def __init__(self, forest: Forest, nodes: np.ndarray) -> None:
-        named = {category for node in nodes for category in forest.categories[int(node)]}
-        self._categories = np.array(sorted(named), dtype=np.float64)
-
-    def find(self, column: np.ndarray) -> np.ndarray:
-        """Bin of each value, intp; NaN, negative and unseen ones share the last."""
-        # As a C cast to int: towards zero, so -0.5 is category 0. NaN fails both comparisons.
-        is_category = (column > -1.0) & (column < _INT_END)
-        values = np.where(is_category, np.trunc(column.astype(np.float64)), np.inf)
-        bins = np.searchsorted(self._categories, values)
-        is_named = np.append(self._categories, np.nan)[bins] == values
-        return np.where(is_named, bins, len(self._categories)).astype(np.intp)
-
-    def masks(self, forest: Forest, nodes: np.ndarray, row: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """AND of `kept` over the nodes that send a bin right, as for numbers; CategoricalDecision."""
-        masks = np.full((row[-1] + 1, len(self._categories) + 1), ~np.uint64(0))
-        for node, r, leaves in zip(nodes, row, kept, strict=True):
-            is_left = np.isin(self._categories, list(forest.categories[int(node)]))
-            masks[r, np.append(~is_left, True)] &= leaves
-        return masks
-
-
-_Bins = _NumberBins | _CategoryBins
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +61,10 @@ class TreeWalk:
         self._leaf_values = spans.leaf_values
         self._trees: list[list[_Table]] = [[] for _ in forest.n_leaves]
         self._features = [int(feature) for feature in np.unique(forest.feature)]
-        self._bins: list[_Bins] = []
+        self._bins: list[Bins] = []
         for slot, feature in enumerate(self._features):
             nodes = np.flatnonzero(forest.feature == feature)
-            self._bins.append(_bins(forest, nodes))
+            self._bins.append(make_bins(forest, nodes))
             for tree, table in _tables(forest, spans, slot, nodes, self._bins[slot]):
                 self._trees[tree].append(table)
         self.bias = float(spans.root_values.sum())
@@ -269,18 +192,8 @@ def _leaves(tables: Sequence[_Table], bins: Sequence[np.ndarray]) -> np.ndarray:
     return leaves
 
 
-def _bins(forest: Forest, nodes: np.ndarray) -> _Bins:
-    n_categorical = sum(int(node) in forest.categories for node in nodes) if forest.categories else 0
-    if n_categorical == 0:
-        return _NumberBins(forest, nodes)
-    if n_categorical < len(nodes):
-        name = forest.feature_names[forest.feature[nodes[0]]]
-        raise ModelError(f"feature {name!r} is used as a number and as a category", hint="fastci-ml train")
-    return _CategoryBins(forest, nodes)
-
-
 def _tables(
-    forest: Forest, spans: LeafSpans, slot: int, nodes: np.ndarray, bins: _Bins
+    forest: Forest, spans: LeafSpans, slot: int, nodes: np.ndarray, bins: Bins
 ) -> Iterator[tuple[int, _Table]]:
     """Tables of one column, with the tree of each; `nodes` are those that read the column, by tree."""
     trees, row = np.unique(forest.tree[nodes], return_inverse=True)
