@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -73,7 +74,8 @@ class FeatureState:
 
     def coded(self, log: RunLog) -> CodedRuns:
         """Log in the codes of this state."""
-        return CodedRuns(log, self.codes(log.node_ids, log.lanes), self.lane_codes(log.run_lanes))
+        lanes = self.lane_codes(log.run_lanes)  # before `codes`, which makes room for every lane
+        return CodedRuns(log, self.codes(log.node_ids, log.lanes), lanes)
 
     def codes(self, node_ids: Sequence[str], lanes: Sequence[str]) -> NDArray[np.int64]:
         """Codes of tests, shape (n,); tests that are new get one, as never having run."""
@@ -151,10 +153,11 @@ class FeatureState:
         float32, shape (n, N_FEATURES)
             In the order of `node_ids`.
         """
+        lane_code = int(self.lane_codes([lane])[0])
         codes = self.codes(node_ids, [lane] * len(node_ids))
         order = np.argsort(codes, kind="stable")
         out = np.full((N_FEATURES, len(codes)), np.nan, dtype=np.float32)
-        self.start_run(codes[order], int(self.lane_codes([lane])[0]), changes, out)
+        self.start_run(codes[order], lane_code, changes, out)
         derive(out[:N_HISTORY])
         matrix = np.empty((len(codes), N_FEATURES), dtype=np.float32)
         matrix[order] = out.T
@@ -207,7 +210,7 @@ class FeatureState:
                 record = state._records.records[int(lane), str(path)] = FileRecord()
                 record.n_changes, record.n_failed_runs = int(n_changes), int(n_failed_runs)
                 record.n_failures = {int(code): int(n) for code, n in failures}
-        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
             raise ModelError(
                 f"{directory}: no usable feature state: {type(error).__name__}: {error}",
                 hint="fastci-ml train",
