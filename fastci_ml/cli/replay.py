@@ -125,6 +125,7 @@ def _print_text(replay: PredictionReplay) -> None:
 
     parts = ["\n".join(replay_notes(replay))]
     for comparison in replay_comparisons(replay):
-        header, rows = replay_cells(comparison)
-        parts.append(f"{comparison_heading(comparison)}\n{output.table(header, rows)}")
+        heading = comparison_heading(comparison)
+        table = output.table(*replay_cells(comparison))
+        parts.append(f"{heading}\n{table}" if comparison.n_runs else heading)
     output.answer("\n\n".join(parts))

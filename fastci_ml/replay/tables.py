@@ -95,8 +95,9 @@ def replay_comparisons(replay: PredictionReplay) -> tuple[Comparison, ...]:
 
 
 def comparison_heading(comparison: Comparison) -> str:
-    """Title of one comparison, with its counts."""
-    return f"{_HEADINGS[comparison.failures]}: {comparison.n_failures:,} in {comparison.n_runs:,} runs"
+    """Title of one comparison, with its counts; without a run there is no table to print under it."""
+    counts = f"{comparison.n_failures:,} in {comparison.n_runs:,} runs" if comparison.n_runs else "none"
+    return f"{_HEADINGS[comparison.failures]}: {counts}"
 
 
 def replay_document(replay: PredictionReplay) -> dict[str, Any]:
