@@ -12,6 +12,7 @@ from typing import Any
 _EXPORTS = {
     "FastCIError": "fastci_ml.errors",
     "HistoryStore": "fastci_ml.sources.history",
+    "ModelBundle": "fastci_ml.learn.bundle",
     "Plan": "fastci_ml.records.plans",
     "Repository": "fastci_ml.sources.repository",
     "Settings": "fastci_ml.settings",
