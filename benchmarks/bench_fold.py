@@ -1,9 +1,9 @@
 """How many executions a second the history fold turns into features, on one core, by CPU time.
 
 Measured: `build_matrix` from a coded log to the finished matrix, every feature of the schema in it, memory
-included. Dense: 1,000 tests in every run. Ragged: 300 of 1,000. The histories give no change, as CI logs
-mostly do not; `with_changes` is the dense case where every run changes five files. The ceiling in the same run
-is one copy of the finished matrix, and the slope is that of the logarithms of seconds and executions: 1 is linear.
+included. Dense: 1,000 tests in every run. Ragged: 300 of 1,000. These histories know no change, as CI logs
+mostly do not; `with_changes` is the dense case where every run changes five files. The ceiling in the same
+run is one copy of the finished matrix; the slope is that of log seconds over log executions, 1 is linear.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_log(n_tests: int, n_per_run: int, n_runs: int, *, with_changes: bool = 
             for _ in range(n_runs)
         ]
     return RunLog(
-        node_ids=[f"tests/part_{i // 50}/test_module_{i // 20:02d}.py::test_{i:04d}" for i in range(n_tests)],
+        node_ids=[f"tests/part_{i // 50}/test_mod_{i // 20:02d}.py::test_{i:04d}" for i in range(n_tests)],
         lanes=["lane"] * n_tests,
         run_ids=[f"run-{i:05d}" for i in range(n_runs)],
         run_lanes=["lane"] * n_runs,
@@ -62,7 +62,7 @@ def make_log(n_tests: int, n_per_run: int, n_runs: int, *, with_changes: bool = 
 
 
 def seconds(log: RunLog, n_repeats: int) -> tuple[float, float]:
-    """Median CPU seconds of the fold, and of one copy of its result; the first repeat only warms memory up."""
+    """Median CPU seconds of the fold and of one copy of its result; the first repeat warms memory up."""
     folds, copies = [], []
     for _ in range(n_repeats + 1):
         start_s = time.process_time()

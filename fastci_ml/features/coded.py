@@ -59,7 +59,7 @@ class CodedRuns:
     def ended(
         self, run: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """What `HistoryFold.update` takes: codes with a clear verdict, failed, durations, unknown durations."""
+        """What `HistoryFold.update` takes: codes with a clear verdict, failed, durations, unknown ones."""
         rows = slice(self._clear_offsets[run], self._clear_offsets[run + 1])
         codes = self._clear_codes[rows]
         # The same object as at the start lets the fold keep what it gathered then.

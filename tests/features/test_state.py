@@ -20,12 +20,6 @@ RUN = Run(
     (("a.py::t", 1, 1.0), ("b.py::u[\udcff]", 0, 2.0)),
     (FileChange(path="x\udcff.py", status=ChangeStatus.ADDED),),
 )
-    "cpu",
-    0,
-    5,
-    (("a.py::t", 1, 1.0), ("b.py::u[\udcff]", 0, 2.0)),
-    (FileChange(path="x\udcff.py", status=ChangeStatus.ADDED),),
-)
 
 
 @given(runs_of(max_size=6))

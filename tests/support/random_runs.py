@@ -17,12 +17,6 @@ PATHS = (
     "tests/optim/test_adam.py",
     "README.md",
 )
-    "pkg/optim/adam.py",
-    "pkg/optim/sgd.py",
-    "pkg/data/loader.py",
-    "tests/optim/test_adam.py",
-    "README.md",
-)
 NODES = (
     "tests/optim/test_adam.py::TestAdam::test_step[bf16]",
     "tests/optim/test_adam.py::test_state",
