@@ -98,16 +98,19 @@ def depth(request, model):
 _FILES = {
     "conftest.py": _CONFTEST,
     "free.py": "def f():\n    '''\n    >>> 1\n    1\n    '''\ndef g():\n    '''\n    >>> 2\n    2\n    '''\n",
-    "test_free.py": "def test_a(): pass\ndef test_b(tmp_path): pass\nclass TestC:\n    def test_c(self): pass\n",
+    "test_free.py": "def test_a(): pass\ndef test_b(tmp_path): pass\n"
+    "class TestC:\n    def test_c(self): pass\n",
     "test_module.py": "def test_a(model): pass\ndef test_b(): pass\ndef test_c(model): pass\n",
     "test_setup.py": "def setup_module(): pass\ndef test_a(): pass\ndef test_b(): pass\n"
     "class TestA:\n    def setup_class(self): pass\n    def test_a(self): pass\n    def test_b(self): pass\n",
     "test_depth.py": "def test_a(depth): pass\ndef test_b(depth): pass\ndef test_c(): pass\n",
     "test_unit.py": "import unittest\nclass A(unittest.TestCase):\n"
-    "    @classmethod\n    def setUpClass(cls): pass\n    def test_a(self): pass\n    def test_b(self): pass\n"
+    "    @classmethod\n    def setUpClass(cls): pass\n    def test_a(self): pass\n"
+    "    def test_b(self): pass\n"
     "class B(A):\n    pass\n",
     "pkg/__init__.py": "",
-    "pkg/conftest.py": "import pytest\n@pytest.fixture(scope='package', autouse=True)\ndef store(): return 1\n",
+    "pkg/conftest.py": "import pytest\n"
+    "@pytest.fixture(scope='package', autouse=True)\ndef store(): return 1\n",
     "pkg/test_a.py": "def test_a(model): pass\ndef test_b(): pass\n",
     "pkg/test_b.py": "def test_a(): pass\ndef test_b(): pass\n",
     "test_override.py": "import pytest\n@pytest.fixture\ndef model(): return 2\n"

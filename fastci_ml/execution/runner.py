@@ -1,0 +1,122 @@
+"""Run a plan with pytest as a child process. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from fastci_ml.errors import UsageError
+
+# What a shell adds to the number of the signal that ended a program.
+_SHELL_SIGNAL_BASE = 128
+
+
+def pytest_command(
+    plan: Path, arguments: Sequence[str], *, python: str, is_shadow: bool, junit: Path | None
+) -> list[str]:
+    """Command line that runs a plan.
+
+    Parameters
+    ----------
+    plan : Path
+        The plan; pytest reads it, and runs everything where it cannot.
+    arguments : sequence of str
+        Arguments of pytest; they stand last, so that a user's option wins over ours.
+    python : str
+        Interpreter with pytest and this package.
+    is_shadow : bool
+        Run everything, and only report what the plan would have left out.
+    junit : Path or None
+        Where to write JUnit XML.
+
+    Returns
+    -------
+    list of str
+        Program and arguments.
+    """
+    command = [python, "-m", "pytest"]
+    # By name, so that it is loaded where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set, and not twice elsewhere. One
+    # word with `=`: before plugins are loaded pytest would take the bare path for one to collect from.
+    command += ["-p", "fastci", f"--fastci-plan={plan.absolute()}"]
+    if is_shadow:
+        command.append("--fastci-shadow")
+    if junit is not None:
+        command.append(f"--junitxml={junit.absolute()}")
+    return [*command, *arguments]
+
+
+def run_plan(
+    plan: Path,
+    arguments: Sequence[str],
+    *,
+    python: str = sys.executable,
+    is_shadow: bool = False,
+    junit: Path | None = None,
+    folder: Path | None = None,
+) -> int:
+    """Run a plan with pytest, on the same stdin, stdout and stderr.
+
+    Parameters
+    ----------
+    plan, arguments, python, is_shadow, junit
+        As in `pytest_command`.
+    folder : Path, optional
+        Where to run; the current folder by default.
+
+    Returns
+    -------
+    int
+        The exit code of pytest; ``128 + n`` where signal n ended it, as a shell says it.
+
+    Raises
+    ------
+    UsageError
+        If the interpreter cannot be started.
+    """
+    command = pytest_command(plan, arguments, python=python, is_shadow=is_shadow, junit=junit)
+    try:
+        child = subprocess.Popen(command, cwd=folder)
+    except OSError as error:
+        raise UsageError(
+            f"{python}: cannot be started: {error}", hint="fastci-ml run --python EXE"
+        ) from error
+    with _forwarding(child):
+        code = child.wait()
+    return code if code >= 0 else _SHELL_SIGNAL_BASE - code
+
+
+@contextmanager
+def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass SIGINT and SIGTERM on to the child, which has its own way to end."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        # Ctrl-C reaches the whole foreground group. A second one would cut off the teardown of pytest.
+        if number != signal.SIGINT or not _is_foreground():
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_foreground() -> bool:
+    """Whether a terminal sends its signals to this process, and so to the child too."""
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
