@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastci_ml.errors import PlanError
@@ -67,11 +67,13 @@ def document() -> dict:
 
 
 @given(plans())
+@settings(max_examples=40)
 def test_dumps_then_loads_gives_the_same_plan(plan):
     assert loads_plan(plan.dumps()) == plan
 
 
 @given(plans())
+@settings(max_examples=40)
 def test_equal_plans_give_equal_ascii_bytes(plan):
     written = plan.dumps()
     assert loads_plan(written).dumps() == written
