@@ -1,0 +1,167 @@
+"""What every reader of test reports gives: columns of attempts, and the table that the store takes.
+
+Columns rather than records: a report of 200,000 cases becomes a table without a Python loop over its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fastci_ml.records.frames import EXECUTIONS
+from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.sources.history_tables import SCHEMAS
+
+OUTCOMES = tuple(Outcome)
+CLASSES = tuple(FailureClass)
+OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+CLASS_CODE = {failure_class: code for code, failure_class in enumerate(CLASSES)}
+_IS_FAILURE = np.array([outcome.is_failure for outcome in OUTCOMES])
+_UNKNOWN_US = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Attempts in the order of the report.
+
+    Attributes
+    ----------
+    node_ids : pyarrow.DictionaryArray of str, shape (n_rows,)
+        One id may come several times: tries of one test, first to last.
+    outcomes, classes : int8 arrays, shape (n_rows,)
+        Codes into `OUTCOMES` and `CLASSES`.
+    durations_s : float64 array, shape (n_rows,)
+        NaN when unknown.
+    is_joined : bool array, shape (n_rows,)
+        As in EXECUTIONS.
+    messages : mapping of int to str
+        First line of the failure, by row; rows without one are absent.
+    started_us, finished_us : int64 arrays or None
+        By row, microseconds since 1970, the least int64 when unknown; None when all are.
+    run_started_us, run_finished_us : int or None
+        Of the whole report; None when it does not say.
+    notes : tuple of str
+        What was odd, for a person.
+    """
+
+    node_ids: pa.Array
+    outcomes: np.ndarray
+    classes: np.ndarray
+    durations_s: np.ndarray
+    is_joined: np.ndarray
+    messages: Mapping[int, str]
+    started_us: np.ndarray | None = None
+    finished_us: np.ndarray | None = None
+    run_started_us: int | None = None
+    run_finished_us: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.node_ids)
+
+
+def join_reports(reports: Sequence[Report]) -> Report:
+    """One report from several of the same run, by their start; a test in several has several tries."""
+    if len(reports) == 1:
+        return reports[0]
+    ordered = sorted(reports, key=lambda report: report.run_started_us or 0)
+    messages: dict[int, str] = {}
+    n_rows = 0
+    for report in ordered:
+        messages.update({n_rows + row: text for row, text in report.messages.items()})
+        n_rows += len(report)
+    starts = [r.run_started_us for r in ordered if r.run_started_us is not None]
+    finishes = [r.run_finished_us for r in ordered if r.run_finished_us is not None]
+    return Report(
+        node_ids=pa.chunked_array([r.node_ids for r in ordered]).unify_dictionaries().combine_chunks(),
+        outcomes=np.concatenate([report.outcomes for report in ordered]),
+        classes=np.concatenate([report.classes for report in ordered]),
+        durations_s=np.concatenate([report.durations_s for report in ordered]),
+        is_joined=np.concatenate([report.is_joined for report in ordered]),
+        messages=messages,
+        started_us=np.concatenate([_times_or_unknown(r.started_us, len(r)) for r in ordered]),
+        finished_us=np.concatenate([_times_or_unknown(r.finished_us, len(r)) for r in ordered]),
+        run_started_us=min(starts, default=None),
+        run_finished_us=max(finishes, default=None),
+        notes=tuple(note for report in ordered for note in report.notes),
+    )
+
+
+def executions_table(report: Report, *, run_id: str, job: str, shard: str, lane: str) -> pa.Table:
+    """Table of EXECUTIONS of one report: attempts counted, failures of tests that also passed marked flaky.
+
+    Returns
+    -------
+    pyarrow.Table
+        As `history_tables.check_table` wants it, in the order of the report.
+    """
+    n_rows = len(report)
+    attempts, classes = _settle(report)
+    message = [""] * n_rows
+    for row, text in report.messages.items():
+        message[row] = text
+    columns = {
+        "run_id": constant(run_id, n_rows),
+        "job": constant(job, n_rows),
+        "shard": constant(shard, n_rows),
+        "lane": constant(lane, n_rows),
+        "node_id": report.node_ids,
+        "attempt": pa.array(attempts),
+        "outcome": coded(report.outcomes, OUTCOMES),
+        "failure_class": coded(classes, CLASSES),
+        "started_at": times(report.started_us, n_rows),
+        "finished_at": times(report.finished_us, n_rows),
+        "duration_s": pa.array(report.durations_s, from_pandas=False),
+        "n_gpus": pa.array(np.full(n_rows, np.nan), from_pandas=False),
+        "gpu_s": pa.array(np.full(n_rows, np.nan), from_pandas=False),
+        "is_joined": pa.array(report.is_joined),
+        "message": pa.array(message, pa.string()),
+    }
+    schema = SCHEMAS[EXECUTIONS.name]
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def constant(value: str, n_rows: int) -> pa.Array:
+    """Dictionary column with the same value in every row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n_rows, np.int32)), pa.array([value]))
+
+
+def coded(places: np.ndarray, values: Sequence[str]) -> pa.Array:
+    """Dictionary column from codes and what they stand for."""
+    values = pa.array([str(value) for value in values], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int32)), values)
+
+
+def times(microseconds: np.ndarray | None, n_rows: int) -> pa.Array:
+    """Column of times; the least int64, or None for the whole column, is unknown."""
+    kind = pa.timestamp("us", tz="UTC")
+    if microseconds is None:
+        return pa.nulls(n_rows, kind)
+    return pa.array(microseconds, pa.int64(), mask=microseconds == _UNKNOWN_US).cast(kind)
+
+
+def _times_or_unknown(microseconds: np.ndarray | None, n_rows: int) -> np.ndarray:
+    return np.full(n_rows, _UNKNOWN_US) if microseconds is None else microseconds
+
+
+def _settle(report: Report) -> tuple[np.ndarray, np.ndarray]:
+    """Attempt of each row, and classes with the failures of a test that also passed turned to flaky."""
+    n_rows = len(report)
+    attempts, classes = np.zeros(n_rows, np.int64), report.classes
+    n_tests = len(report.node_ids.dictionary)
+    if n_tests == n_rows:
+        return attempts, classes
+    tests = np.from_dlpack(report.node_ids.indices)
+    order = np.argsort(tests, kind="stable")
+    ordered = tests[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.maximum.accumulate(np.where(is_first, np.arange(n_rows), 0))
+    attempts[order] = np.arange(n_rows) - first
+    fails = _IS_FAILURE[report.outcomes]
+    has_passed = np.zeros(n_tests, bool)
+    has_passed[tests[report.outcomes == OUTCOME_CODE[Outcome.PASSED]]] = True
+    is_flaky = fails & has_passed[tests]
+    return attempts, np.where(is_flaky, np.int8(CLASS_CODE[FailureClass.FLAKY]), classes)
