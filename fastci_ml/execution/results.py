@@ -1,0 +1,288 @@
+"""What the run of a plan left: its test reports, read into the rows that the history takes.
+
+Loads numpy and pyarrow, so nothing on the running side imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fastci_ml.errors import GitError, PlanError, ReportError
+from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
+from fastci_ml.records.ids import NodeId
+from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.records.plans import Plan, loads_plan
+from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
+from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.junit_ids import JunitIds
+from fastci_ml.sources.reportlog import read_reportlog
+from fastci_ml.sources.reports import Report, executions_table, join_reports
+
+_NAN = float("nan")
+_SUFFIXES = frozenset({".xml", ".json", ".jsonl", ".log"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How one test ended in the run, its attempts taken together.
+
+    Attributes
+    ----------
+    failure_class : FailureClass
+        `NONE` if it did not fail, `TEST` if any attempt is a test failure, `FLAKY` if it failed and passed.
+    duration_s : float
+        Sum over its attempts; NaN when unknown.
+    """
+
+    failure_class: FailureClass
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResults:
+    """A plan and what its run left.
+
+    Attributes
+    ----------
+    plan : Plan
+        As read.
+    digest : str
+        SHA-256 of the bytes of the plan and of the reports, whatever their names and order.
+    run_id : str
+        Of the CI run.
+    results : mapping of NodeId to Result
+        Every test with a result, also those that the plan does not name.
+    finished_at : datetime
+        When the results were there, UTC.
+    executions, runs, changes : pyarrow.Table
+        Rows for `HistoryStore.append_tables`; a planned test without a result is there as `UNKNOWN`.
+    notes : tuple of str
+        What was odd, in words.
+    """
+
+    plan: Plan
+    digest: str
+    run_id: str
+    results: Mapping[NodeId, Result]
+    finished_at: datetime
+    executions: pa.Table
+    runs: pa.Table
+    changes: pa.Table
+    notes: tuple[str, ...] = ()
+
+
+def read_results(
+    plan_path: Path, paths: Sequence[Path], *, root: Path, run_id: str | None = None
+) -> PlanResults:
+    """Read a plan and the reports of its run.
+
+    Parameters
+    ----------
+    plan_path : Path
+        The plan that ran.
+    paths : sequence of Path
+        JUnit XML files and report logs of this one run, or folders of them.
+    root : Path
+        Repository: says what the plan's change touched. Without it the run is kept and its change unknown.
+    run_id : str, optional
+        Of the CI run; taken from `digest` by default, so that a repetition is the same run.
+
+    Returns
+    -------
+    PlanResults
+        The same bytes give the same rows, except for times that no report tells: they are those of the
+        files then.
+
+    Raises
+    ------
+    PlanError
+        If the plan cannot be read.
+    ReportError
+        If a report cannot be read, or there is none.
+    """
+    content = _bytes_of_plan(plan_path)
+    plan = _load(content, plan_path)
+    files = _find_reports(paths)
+    digest = _digest(content, files)
+    run_id = run_id or f"plan-{digest[:16]}"
+    ids = JunitIds((test.id for test in plan.tests), root)
+    report = join_reports([_read_report(file, ids) for file in files])
+    started_at, finished_at = _span(report, files)
+    executions = executions_table(report, run_id=run_id, job="", shard="", lane=storable(plan.lane))
+    results = _fold(executions)
+    missing = [test.id for test in plan.tests if test.decision.is_run and test.id not in results]
+    changes, note = _changes(plan, root, run_id)
+    run = {
+        "run_id": run_id,
+        "job": "",
+        "shard": "",
+        "base": plan.base,
+        "head": plan.head,
+        "started_at": started_at,
+        "finished_at": finished_at,
+        "source": f"plan {plan_path.name}",
+    }
+    return PlanResults(
+        plan=plan,
+        digest=digest,
+        run_id=run_id,
+        results=results,
+        finished_at=finished_at,
+        executions=_with_missing(executions, missing, run_id, plan.lane),
+        runs=_table(RUNS, [run]),
+        changes=changes,
+        notes=(*report.notes, *note),
+    )
+
+
+def _bytes_of_plan(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}", hint="fastci-ml rank --out plan.json") from error
+
+
+def _load(content: bytes, path: Path) -> Plan:
+    try:
+        plan = loads_plan(content.decode("utf-8"), name=str(path))
+        # JSON can spell halves of characters, which neither a file nor the store can hold.
+        "".join((plan.base, plan.head, plan.lane, *(test.id for test in plan.tests))).encode("utf-8")
+    except UnicodeError as error:
+        raise PlanError(f"{path}: text that is not UTF-8: {error}") from error
+    return plan
+
+
+def _find_reports(paths: Sequence[Path]) -> list[Path]:
+    """Report files among `paths` and in the folders among them, by path."""
+    files: set[Path] = set()
+    for path in paths:
+        found = [path] if not path.is_dir() else [p for p in path.rglob("*") if p.suffix in _SUFFIXES]
+        if not found:
+            raise ReportError(f"{path}: no test report in it, expected {' or '.join(sorted(_SUFFIXES))}")
+        files.update(found)
+    missing = sorted(file for file in files if not file.is_file())
+    if missing:
+        raise ReportError(f"{missing[0]}: no such file", hint="fastci-ml run plan.json --junit FILE")
+    return sorted(files)
+
+
+def _read_report(file: Path, ids: JunitIds) -> Report:
+    with file.open("rb") as stream:
+        is_xml = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+    return read_junit(file, ids) if is_xml else read_reportlog(file)
+
+
+def _digest(plan: bytes, files: Iterable[Path]) -> str:
+    parts = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    return hashlib.sha256("\n".join([hashlib.sha256(plan).hexdigest(), *parts]).encode()).hexdigest()
+
+
+def _span(report: Report, files: Sequence[Path]) -> tuple[datetime, datetime]:
+    """Start and end of the run; those of the files where the reports do not say."""
+    written_us = max(int(file.stat().st_mtime * 1e6) for file in files)
+    finished_us = report.run_finished_us if report.run_finished_us is not None else written_us
+    started_us = report.run_started_us if report.run_started_us is not None else finished_us
+    return _moment(min(started_us, finished_us)), _moment(finished_us)
+
+
+def _moment(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
+def _fold(executions: pa.Table) -> dict[NodeId, Result]:
+    """One result a test, from its attempts; attempts without a result of their own count for nothing."""
+    results: dict[NodeId, Result] = {}
+    rows = zip(
+        *(
+            executions.column(name).to_pylist()
+            for name in ("node_id", "outcome", "failure_class", "duration_s")
+        ),
+        strict=True,
+    )
+    for node_id, outcome, word, duration_s in rows:
+        before = results.get(node_id)
+        if outcome == Outcome.UNKNOWN and before is None:
+            continue
+        found = FailureClass(word)
+        if before is not None:
+            found = max(before.failure_class, found, key=_severity)
+            duration_s = _add(before.duration_s, duration_s)
+        results[NodeId(node_id)] = Result(failure_class=found, duration_s=duration_s)
+    return results
+
+
+def _severity(failure_class: FailureClass) -> int:
+    if failure_class is FailureClass.TEST:
+        return 3
+    if failure_class is FailureClass.FLAKY:
+        return 1
+    return 0 if failure_class is FailureClass.NONE else 2
+
+
+def _add(one: float, other: float) -> float:
+    """Sum of two durations of which one may be unknown."""
+    if one != one:
+        return other
+    return one if other != other else one + other
+
+
+def _with_missing(executions: pa.Table, missing: Sequence[NodeId], run_id: str, lane: str) -> pa.Table:
+    rows = [
+        {
+            "run_id": run_id,
+            "job": "",
+            "shard": "",
+            "lane": lane,
+            "node_id": node_id,
+            "attempt": 0,
+            "outcome": Outcome.UNKNOWN.value,
+            "failure_class": FailureClass.NONE.value,
+            "started_at": None,
+            "finished_at": None,
+            "duration_s": _NAN,
+            "n_gpus": _NAN,
+            "gpu_s": _NAN,
+            "is_joined": True,
+            "message": "",
+        }
+        for node_id in missing
+    ]
+    return pa.concat_tables([executions, _table(EXECUTIONS, rows)]).unify_dictionaries().combine_chunks()
+
+
+def _changes(plan: Plan, root: Path, run_id: str) -> tuple[pa.Table, tuple[str, ...]]:
+    """Rows of what the plan's change touched, and a note where git cannot say."""
+    from fastci_ml.sources.repository import Repository
+
+    try:
+        with Repository(root) as repository:
+            files = repository.changes(plan.base, plan.head).files
+    except GitError as error:
+        return empty_table(CHANGES), (f"the change of this run is unknown: {error}",)
+    rows = [
+        {
+            "run_id": run_id,
+            "path": storable(file.path),
+            "old_path": storable(file.old_path),
+            "status": file.status.value,
+            "n_added": file.n_added,
+            "n_deleted": file.n_deleted,
+        }
+        for file in files
+    ]
+    return _table(CHANGES, rows), ()
+
+
+def _table(frame: Frame, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    schema = SCHEMAS[frame.name]
+    if not rows:
+        return empty_table(frame)
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
