@@ -130,11 +130,11 @@ def _write(path: Path, text: str) -> None:
 
 def _describe(plan: Plan, path: Path) -> str:
     """Short account for a person: totals, then the first tests with their reasons."""
-    summary = plan.summary
+    summary, model = plan.summary, plan.model
+    version = f" version {model['version']}" if model["version"] else ""
     lines = [
-        f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, {summary['duration_s']:.1f} s expected, "
-        f"ranked by {plan.model['kind']} {plan.model['name']!r} "
-        + (f"version {plan.model['version']}" if plan.model["version"] else ""),
+        f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, {summary['duration_s']:.1f} s expected",
+        f"ranked by {model['kind']} {model['name']!r}{version}",
     ]
     for test in plan.tests[:_DEFAULT_TOP]:
         risk = "risk ?    " if test.risk is None else f"risk {test.risk:.3f}"

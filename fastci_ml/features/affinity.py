@@ -16,7 +16,6 @@ import numpy as np
 
 from fastci_ml.features.change import ChangeRecords, changed_folders, changed_paths, folder_of
 from fastci_ml.features.schema import AFFINITY_FEATURES
-from fastci_ml.records.ids import split_node_id
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,17 +55,16 @@ class TestNames:
 
     def extend(self, node_ids: Sequence[str]) -> None:
         """Index the tests from the first unknown on; `node_ids` is the whole list by code."""
+        postings, folders = self._postings, self._folders
         for code in range(self._n_tests, len(node_ids)):
-            parts = split_node_id(node_ids[code])
-            tokens = name_tokens(parts.path)
-            for name in parts.names:
-                tokens |= name_tokens(name)
-            for token in tokens:
-                self._postings.setdefault(token, []).append(code)
-                self._arrays.pop(token, None)
-            self._paths.setdefault(parts.path, []).append(code)
-            folder = folder_of(parts.path)
-            self._folder_of_test.append(self._folders.setdefault(folder, len(self._folders)))
+            path, _, names = node_ids[code].partition("::")
+            # Without the parameters: their values are no names.
+            for token in name_tokens(path) | name_tokens(names.partition("[")[0]):
+                postings.setdefault(token, []).append(code)
+            self._paths.setdefault(path, []).append(code)
+            self._folder_of_test.append(folders.setdefault(folder_of(path), len(folders)))
+        if len(node_ids) > self._n_tests:
+            self._arrays.clear()
         self._n_tests = len(node_ids)
 
     def holders(self, token: str) -> NDArray[np.int64]:

@@ -111,6 +111,16 @@ class HistoryFold:
         out[_RUN_N_TESTS] = len(tests)
         out[_LANE] = self._lane_decay[lane]
 
+    @property
+    def n_lanes(self) -> int:
+        """Number of lanes that there is room for."""
+        return len(self._clock)
+
+    def runs_since_run(self, tests: NDArray[np.int64], lane: int) -> NDArray[np.float32]:
+        """The feature of that name alone, shape (k,); `tests` in any order."""
+        age: NDArray[np.float32] = self._clock[lane] - self._state[_LAST_RUN, tests]
+        return age
+
     def update(
         self,
         tests: NDArray[np.int64],

@@ -135,6 +135,9 @@ def build_log(store: HistoryStore, *, newer_than_us: int | None = None) -> RunLo
     RunLog
         Rows whose run is not in RUNS have no time and are left out.
     """
+    # Here, because pyarrow is heavy and the rest of the module serves those who have a log already.
+    from fastci_ml.sources.history_tables import numbers
+
     runs = store.scan(
         RUNS, columns=["run_id", "head", "started_at", "finished_at"], newer_than_us=newer_than_us
     )
@@ -159,7 +162,7 @@ def build_log(store: HistoryStore, *, newer_than_us: int | None = None) -> RunLo
         lane=lane_codes[is_known],
         node=node_codes[is_known],
         verdict=_attempt_verdicts(rows)[is_known],
-        duration_s=rows.column("duration_s").to_numpy()[is_known],
+        duration_s=numbers(rows.column("duration_s"))[is_known],
     )
     changes = _changes_by_run(store, newer_than_us)
     return _assemble(table, run_names, lane_names, node_names, started, finished, heads, changes)
@@ -179,42 +182,32 @@ class _Rows:
 
 def _encode(column: Any) -> tuple[NDArray[np.int64], list[str]]:
     """Codes of a text column and the sorted values they stand for."""
-    import pyarrow as pa
+    from fastci_ml.sources.history_tables import codes
 
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # older pyarrow keeps one chunk
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.string())
-    if not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
-    values = np.array(array.dictionary.to_pylist(), dtype=object)
-    codes = array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    if not len(values):
-        return codes, []
+    places, dictionary = codes(column)
+    values: list[str] = dictionary.to_pylist()
     # Only values in use, sorted: codes then do not depend on the order of the parts.
-    used, codes = np.unique(codes, return_inverse=True)
-    order = np.argsort(values[used], kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[codes], values[used][order].tolist()
-
-
-def _microseconds(column: Any) -> NDArray[np.int64]:
-    import pyarrow as pa
-
-    return np.asarray(column.cast(pa.int64()).fill_null(_NO_TIME).to_numpy(), dtype=np.int64)
+    is_used = np.zeros(len(values), dtype=bool)
+    is_used[places] = True
+    used = sorted(np.flatnonzero(is_used).tolist(), key=values.__getitem__)
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[used] = np.arange(len(used))
+    return rank[places], [values[i] for i in used]
 
 
 def _run_times(
-    runs: Any, codes: NDArray[np.int64], n_runs: int
+    runs: Any, run_codes: NDArray[np.int64], n_runs: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
     """Start and end of each run over its jobs and shards, and its head."""
-    starts, ends = _microseconds(runs.column("started_at")), _microseconds(runs.column("finished_at"))
+    from fastci_ml.sources.history_tables import numbers
+
+    starts, ends = numbers(runs.column("started_at")), numbers(runs.column("finished_at"))
     started = np.full(n_runs, np.iinfo(np.int64).max, dtype=np.int64)
     finished = np.full(n_runs, _NO_TIME, dtype=np.int64)
-    np.minimum.at(started, codes, starts)
-    np.maximum.at(finished, codes, ends)
+    np.minimum.at(started, run_codes, starts)
+    np.maximum.at(finished, run_codes, ends)
     heads = [""] * n_runs
-    for code, head in zip(codes.tolist(), runs.column("head").to_pylist(), strict=True):
+    for code, head in zip(run_codes.tolist(), runs.column("head").to_pylist(), strict=True):
         heads[code] = head or heads[code]
     return started, finished, heads
 

@@ -15,7 +15,7 @@ from fastci_ml.features.change import ChangeRecords, FileRecord, change_features
 from fastci_ml.features.coded import CodedRuns
 from fastci_ml.features.fold import N_HISTORY, HistoryFold, derive
 from fastci_ml.features.schema import CHANGE_FEATURES, N_FEATURES
-from fastci_ml.records.ids import split_node_id
+from fastci_ml.records.ids import node_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,24 +79,30 @@ class FeatureState:
 
     def codes(self, node_ids: Sequence[str], lanes: Sequence[str]) -> NDArray[np.int64]:
         """Codes of tests, shape (n,); tests that are new get one, as never having run."""
-        codes = np.empty(len(node_ids), dtype=np.int64)
         self.lane_codes(lanes)
-        for i, key in enumerate(zip(lanes, node_ids, strict=True)):
-            code = self._codes.get(key)
-            if code is None:
-                code = self._codes[key] = len(self.node_ids)
+        known = self._codes
+        found = [known.get(key, -1) for key in zip(lanes, node_ids, strict=True)]
+        codes = np.array(found, dtype=np.int64)
+        new = np.flatnonzero(codes < 0).tolist()
+        for i in new:
+            key = (lanes[i], node_ids[i])
+            if key not in known:
+                known[key] = len(self.node_ids)
                 self.lanes.append(key[0])
                 self.node_ids.append(key[1])
                 module = (key[0], _module(key[1]))
                 self._groups.append(self._modules.setdefault(module, len(self._modules)))
-            codes[i] = code
-        self._fold.extend(np.array(self._groups, dtype=np.int64), len(self._lane_codes))
+            codes[i] = known[key]
+        if new or len(self._lane_codes) > self._fold.n_lanes:
+            self._fold.extend(np.array(self._groups, dtype=np.int64), len(self._lane_codes))
         return codes
 
     def lane_codes(self, lanes: Sequence[str]) -> NDArray[np.int64]:
         """Codes of lanes, shape (n,); new lanes get one."""
         known = self._lane_codes
-        return np.array([known.setdefault(lane, len(known)) for lane in lanes], dtype=np.int64)
+        for lane in dict.fromkeys(lanes):
+            known.setdefault(lane, len(known))
+        return np.array([known[lane] for lane in lanes], dtype=np.int64)
 
     def start_run(
         self,
@@ -163,9 +169,13 @@ class FeatureState:
         matrix[order] = out.T
         return matrix
 
-    def tests_of(self, lane: str) -> list[str]:
-        """Node ids of the tests known on a lane, sorted."""
-        return sorted(node for node, own in zip(self.node_ids, self.lanes, strict=True) if own == lane)
+    def tests_of(self, lane: str, *, within_runs: int | None = None) -> list[str]:
+        """Node ids of the tests known on a lane, sorted; only those that ran in its last `within_runs`."""
+        pairs = zip(self.node_ids, self.lanes, strict=True)
+        codes = np.array([i for i, (_, own) in enumerate(pairs) if own == lane], dtype=np.int64)
+        if within_runs is not None and len(codes):
+            codes = codes[self._fold.runs_since_run(codes, self._lane_codes[lane]) <= within_runs]
+        return sorted(self.node_ids[code] for code in codes.tolist())
 
     def save(self, directory: Path) -> None:
         """Write names.json, records.json and fold.npz (plain arrays, never pickle) into `directory`."""
@@ -202,7 +212,11 @@ class FeatureState:
             state.lane_codes(lanes)
             state.codes([str(node) for _, node in names["tests"]], [lanes[i] for i, _ in names["tests"]])
             state.watermark_us = None if names["watermark_us"] is None else int(names["watermark_us"])
-            with np.load(directory / "fold.npz", allow_pickle=False) as arrays:
+            # numpy leaks a file that it opened itself and finds torn.
+            with (
+                (directory / "fold.npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
                 groups = np.array(state._groups, dtype=np.int64)
                 state._fold = HistoryFold.from_arrays(dict(arrays), groups, len(lanes))
             records = _load(directory / "records.json")["records"]
@@ -220,7 +234,7 @@ class FeatureState:
 
 def _module(node_id: str) -> str:
     """What a test's failing share is pooled over: its file, or its folder where the id is a file itself."""
-    path = split_node_id(node_id).path
+    path = node_path(node_id)
     return path if path != node_id else path.rpartition("/")[0]
 
 

@@ -14,7 +14,7 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
 from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
-from fastci_ml.records.ids import NodeId, split_node_id
+from fastci_ml.records.ids import NodeId, node_path
 from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
 
 if TYPE_CHECKING:
@@ -133,13 +133,8 @@ def make_plan(
 
 def _known_tests(state: FeatureState, lane: str, paths: frozenset[str]) -> list[str]:
     """Tests of the lane that ran lately and whose file, where the id names one, is still there."""
-    node_ids = state.tests_of(lane)
-    recent = state.matrix(node_ids, lane, None)[:, feature_index("runs_since_run")] <= _KNOWN_WITHIN_RUNS
-    return [
-        node_id
-        for node_id, is_recent in zip(node_ids, recent.tolist(), strict=True)
-        if is_recent and ("::" not in node_id or split_node_id(node_id).path in paths)
-    ]
+    known = state.tests_of(lane, within_runs=_KNOWN_WITHIN_RUNS)
+    return [node_id for node_id in known if "::" not in node_id or node_path(node_id) in paths]
 
 
 def _planned_tests(

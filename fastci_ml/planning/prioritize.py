@@ -37,7 +37,7 @@ class Ranking:
     Attributes
     ----------
     model : dict
-        What ranked them: ``kind`` (model, policy or none), ``name``, ``version``.
+        What ranked them: ``kind`` (model, policy or none), ``name``, ``version``; of a model also ``digest``.
     scores : float64, shape (n,)
         Higher runs earlier; ties go by node id.
     risks : float64, shape (n,)
@@ -67,17 +67,23 @@ def rank_by_model(bundle: ModelBundle, matrix: NDArray[np.float32], objective: O
     objective : Objective
         Risk alone, or risk per expected second.
     """
+    registered = bundle.registration
     raw_scores, contributions = bundle.explain(matrix)
     scores, notes = raw_scores, []
     if objective is Objective.COST:
         # In log-odds a division by seconds is no longer one: risk / s = exp(log risk - log s).
         scores = -np.logaddexp(0.0, -raw_scores) - np.log(expected_durations(matrix))
-    risks = bundle.risk_of(raw_scores)
+    risks = bundle.calibration.risk(raw_scores)
     if not bundle.is_calibrated:
         risks = np.full(len(matrix), np.nan)
         notes.append("the model is uncalibrated: it orders the tests, and gives no risk")
     return Ranking(
-        model={"kind": "model", "name": bundle.name, "version": bundle.version},
+        model={
+            "kind": "model",
+            "name": registered.name if registered else "unregistered",
+            "version": registered.version if registered else None,
+            "digest": bundle.digest,
+        },
         scores=scores,
         risks=risks,
         reasons=risk_reasons(matrix, contributions),
@@ -91,7 +97,7 @@ def rank_by_policy(matrix: NDArray[np.float32], objective: Objective, why: str) 
     # The policy draws nothing at random, so the generator's seed is of no account.
     scores = POLICIES[name].score(matrix, np.random.default_rng(0))
     column = feature_index("fail_decay_80")
-    reasons = [
+    reasons: list[tuple[Reason, ...]] = [
         (Reason(code="policy", text=f"{name}: {feature_words(column, value)}", details={"score": score}),)
         for value, score in zip(matrix[:, column].tolist(), scores.tolist(), strict=True)
     ]
