@@ -100,13 +100,27 @@ class ModelBundle:
         """Whether `risk` was checked against later runs; otherwise show it as uncalibrated."""
         return self.calibration.is_calibrated
 
+    @property
+    def name(self) -> str:
+        """Registered name, or that of the card while there is none."""
+        return str(self.card.get("name", "unnamed")) if self.registration is None else self.registration.name
+
+    @property
+    def version(self) -> str | None:
+        """Registered version; None while the bundle is not registered."""
+        return None if self.registration is None else self.registration.version
+
     def raw_scores(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
         """Raw scores (log-odds) to order by, shape (n,); equal to LightGBM's bit for bit."""
         return self._walk.raw_scores(X)
 
     def risk(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
         """Probability of failing, in [0, 1], shape (n,), to show to people."""
-        return self.calibration.risk(self.raw_scores(X))
+        return self.risk_of(self.raw_scores(X))
+
+    def risk_of(self, raw_scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probability of failing for raw scores that are there already."""
+        return self.calibration.risk(raw_scores)
 
     def contributions(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """What each feature added to each raw score, in log-odds, shape (n, n_features)."""
@@ -129,15 +143,11 @@ class ModelBundle:
         ModelError
             If something else than a bundle stands there.
         """
-        if directory.exists() and any(directory.iterdir()) and not (directory / _MANIFEST).exists():
-            raise ModelError(
-                f"{directory}: holds something else than a model bundle", hint="choose another --out"
-            )
         directory.parent.mkdir(parents=True, exist_ok=True)
         fresh = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
         try:
             self._write(fresh)
-            replace_directory(fresh, directory)
+            replace_bundle(fresh, directory)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)  # gone already unless something failed
 
@@ -200,14 +210,22 @@ class ModelBundle:
         )
 
 
-def replace_directory(fresh: Path, directory: Path) -> None:
-    """Put a complete folder in the place of another; a crash leaves the old one, the new one or none.
+def replace_bundle(fresh: Path, directory: Path) -> None:
+    """Put a complete bundle in the place of another; a crash leaves the old one, the new one or none.
 
     A folder with files cannot be replaced in one step, so the old one is moved aside first. A symbolic link
     could be swapped in one, but would tear apart when a CI cache stores the folder.
+
+    Raises
+    ------
+    ModelError
+        If something else than a bundle stands there.
     """
     aside = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}.old")
     if directory.exists():
+        if not directory.is_dir() or (any(directory.iterdir()) and not (directory / _MANIFEST).exists()):
+            hint = "choose another --out"
+            raise ModelError(f"{directory}: holds something else than a model bundle", hint=hint)
         directory.rename(aside)
     fresh.rename(directory)
     shutil.rmtree(aside, ignore_errors=True)

@@ -19,6 +19,8 @@ from fastci_ml.metrics.calibration import brier_skill_score, calibration_line, t
 from fastci_ml.metrics.ordering import score_orders
 
 N_TIE_BREAKS = 3
+# A macro mean over 400 runs is known to about .01, and more would make training wait for its figures.
+MAX_FAILING_RUNS = 400
 _N_BINS = 10
 
 _Floats = NDArray[np.float64]
@@ -30,7 +32,6 @@ def order_figures(
     log: RunLog,
     X: NDArray[np.float32],
     raw_scores: _Floats,
-    risks: _Floats,
     runs: NDArray[np.int64],
     *,
     seed: int,
@@ -43,11 +44,11 @@ def order_figures(
         The history.
     X : ndarray of float32, shape (n_rows, n_features)
         Features of its rows.
-    raw_scores, risks : ndarray of float64, shape (n_rows,)
+    raw_scores : ndarray of float64, shape (n_rows,)
         Of the model. APFD is that of the order by raw score, APFDc that of the order by risk per expected
-        second.
+        second, as `rank` makes them.
     runs : ndarray of int64
-        Runs to look at.
+        Runs to look at; of more than `MAX_FAILING_RUNS` failing ones, the newest.
     seed : int
         Breaks ties and drives random policies.
 
@@ -59,10 +60,14 @@ def order_figures(
     """
     per_second = {
         "apfd": lambda rows, _: raw_scores[rows],
-        "apfdc": lambda rows, features: risks[rows] / expected_durations(features),
+        # log(risk / seconds): the risk itself would round to 1 where raw scores are high.
+        "apfdc": lambda rows, features: (
+            -np.logaddexp(0.0, -raw_scores[rows]) - np.log(expected_durations(features))
+        ),
     }
     views = [_rows_of(log, int(run)) for run in runs]
     failing = [(run, rows) for run, rows in zip(runs, views, strict=True) if _counts(log, rows)]
+    failing = failing[-MAX_FAILING_RUNS:]
     model = {metric: _scores(log, X, failing, score, metric, seed) for metric, score in per_second.items()}
     figures: dict[str, Any] = {
         "n_runs": len(runs),
