@@ -1,0 +1,101 @@
+"""`fastci-ml rank` as CI calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from projects import LANE, NODE_IDS, add_runs, write_files
+
+from fastci_ml.cli.app import main
+from fastci_ml.records.plans import loads_plan
+from fastci_ml.sources.history import HistoryStore
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def project(make_repo: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Path:
+    repo = make_repo()
+    write_files(repo.root)
+    repo.write(".gitignore", ".fastci/\n")
+    repo.commit("start")
+    repo.write("pkg/adam.py", "VALUE = 1\n")
+    repo.commit("change adam")
+    monkeypatch.chdir(repo.root)
+    return repo.root
+
+
+RANK = ("rank", "--base", "HEAD~1", "--lane", LANE)
+
+
+def test_rank_without_model_or_history_names_the_fallback(project: Path, capsys: Capture) -> None:
+    assert main(RANK) == 0
+    out, err = capsys.readouterr()
+    assert "0 of 0 tests run" in out
+    assert "no model at" in err
+    assert "no model and no history" in err
+    assert loads_plan((project / "plan.json").read_text()).lane == LANE
+
+
+def test_rank_json_prints_the_plan_that_it_writes(project: Path, capsys: Capture) -> None:
+    add_runs(HistoryStore(project / ".fastci" / "history"), 0, 4)
+    assert main([*RANK, "--json", "--out", "other.json"]) == 0
+    out = capsys.readouterr().out
+    assert out == (project / "other.json").read_text()
+    assert {test["id"] for test in json.loads(out)["tests"]} == set(NODE_IDS)
+
+
+def test_rank_takes_collected_ids_and_ignores_pytests_last_lines(project: Path) -> None:
+    (project / "ids.txt").write_text("tests/test_a.py::test_x[a b]\n\n1 test collected in 0.01s\n")
+    assert main([*RANK, "--collected", "ids.txt"]) == 0
+    plan = loads_plan((project / "plan.json").read_text())
+    assert [test.id for test in plan.tests] == ["tests/test_a.py::test_x[a b]"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--collected", "absent.txt"], 3, "the list of collected tests cannot be read"),
+        (["--collected", "README.md"], 2, "no node id in it"),
+        (["--model", "absent"], 3, "absent"),
+        (["--head", "absent"], 4, "absent"),
+        (["--out", "no/such/folder/plan.json"], 3, "the plan cannot be written"),
+    ],
+)
+def test_rank_errors_name_the_thing_and_a_way_out(
+    project: Path, capsys: Capture, options: list[str], code: int, message: str
+) -> None:
+    (project / "README.md").write_text("no ids here\n")
+    assert main([*RANK, *options]) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert "hint:" in err
+
+
+def test_an_unusable_default_model_is_a_note_and_a_fallback(project: Path, capsys: Capture) -> None:
+    (project / ".fastci" / "model").mkdir(parents=True)
+    add_runs(HistoryStore(project / ".fastci" / "history"), 0, 4)
+    assert main(RANK) == 0
+    err = capsys.readouterr().err
+    assert "the model is unusable" in err
+    assert "recently-failed/duration" in err
+
+
+def test_rank_imports_nothing_heavier_than_it_needs(project: Path) -> None:
+    """pandas, LightGBM, scikit-learn and MLflow would cost more than the whole pre-step may."""
+    add_runs(HistoryStore(project / ".fastci" / "history"), 0, 4)
+    code = (
+        "import sys\n"
+        "from fastci_ml.cli.app import main\n"
+        f"assert main({[*RANK]!r}) == 0\n"
+        "names = {'pandas', 'lightgbm', 'sklearn', 'mlflow', 'torch', 'matplotlib', 'scipy'}\n"
+        "heavy = names & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
