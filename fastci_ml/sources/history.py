@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fastci_ml.errors import HistoryError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, HISTORY, RUNS, Frame
@@ -106,7 +105,7 @@ class HistoryStore:
             raise ValueError("an ingest without runs: every row belongs to a run")
         _check_belongs(executions, runs, ("run_id", "job", "shard"))
         _check_belongs(changes, runs, ("run_id",))
-        if self._has(digest):
+        if self.has(digest):
             return False
         sequence = self._next_sequence()
         newest_us = int(numbers(runs.column("finished_at")).max())
@@ -115,6 +114,10 @@ class HistoryStore:
                 folder = self.directory / name
                 write_part(folder, table, newest_us=newest_us, sequence=sequence, digest=digest)
         return True
+
+    def has(self, digest: str) -> bool:
+        """Whether what has this digest was ingested, also when it was compacted or pruned since."""
+        return self._retry(lambda: digest in self._digests(list_parts(self.directory / RUNS.name)))
 
     def read(self, frame: Frame, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read one table with pandas.
@@ -211,9 +214,6 @@ class HistoryStore:
             raise ValueError(f"before {before.isoformat()} has no time zone")
         before_us = round(before.timestamp() * 1e6)
         return self._retry(lambda: self._rewrite(before_us, progress, rows_a_part))
-
-    def _has(self, digest: str) -> bool:
-        return self._retry(lambda: digest in self._digests(list_parts(self.directory / RUNS.name)))
 
     def _digests(self, run_parts: Sequence[Part]) -> set[str]:
         """Digests of all ingests that `run_parts` mark as whole."""
@@ -360,7 +360,7 @@ def _from_pandas(frame: Frame, rows: pd.DataFrame) -> pa.Table:
 def _encode(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    return pc.dictionary_encode(array)
+    return array.dictionary_encode()
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:

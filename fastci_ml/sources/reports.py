@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fastci_ml.records.frames import EXECUTIONS
+from fastci_ml.records.changes import FileChange
+from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.history_tables import SCHEMAS
+from fastci_ml.sources.history_tables import SCHEMAS, storable
 
 OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
@@ -100,11 +101,29 @@ def executions_table(report: Report, *, run_id: str, job: str, shard: str, lane:
     """
     n_rows = len(report)
     attempts, classes = _settle(report)
+    return assemble_executions(
+        report, constant(run_id, n_rows), attempts, classes, job=job, shard=shard, lane=lane
+    )
+
+
+def assemble_executions(
+    report: Report,
+    run_ids: pa.Array,
+    attempts: np.ndarray,
+    classes: np.ndarray,
+    *,
+    job: str,
+    shard: str,
+    lane: str,
+) -> pa.Table:
+    """Table of EXECUTIONS from the columns of a report and those that are settled already."""
+    n_rows = len(report)
     message = [""] * n_rows
     for row, text in report.messages.items():
         message[row] = text
+    unknown = pa.array(np.full(n_rows, np.nan), from_pandas=False)
     columns = {
-        "run_id": constant(run_id, n_rows),
+        "run_id": run_ids,
         "job": constant(job, n_rows),
         "shard": constant(shard, n_rows),
         "lane": constant(lane, n_rows),
@@ -115,13 +134,58 @@ def executions_table(report: Report, *, run_id: str, job: str, shard: str, lane:
         "started_at": times(report.started_us, n_rows),
         "finished_at": times(report.finished_us, n_rows),
         "duration_s": pa.array(report.durations_s, from_pandas=False),
-        "n_gpus": pa.array(np.full(n_rows, np.nan), from_pandas=False),
-        "gpu_s": pa.array(np.full(n_rows, np.nan), from_pandas=False),
+        "n_gpus": unknown,
+        "gpu_s": unknown,
         "is_joined": pa.array(report.is_joined),
         "message": pa.array(message, pa.string()),
     }
     schema = SCHEMAS[EXECUTIONS.name]
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def runs_table(rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Table of RUNS from one mapping a run; times are microseconds since 1970, absent text is empty."""
+    arrays = []
+    for kind in SCHEMAS[RUNS.name]:
+        if pa.types.is_timestamp(kind.type):
+            arrays.append(pa.array([row[kind.name] for row in rows], pa.int64()).cast(kind.type))
+        else:
+            values = pa.array([row.get(kind.name, "") for row in rows], pa.string())
+            arrays.append(values.dictionary_encode() if pa.types.is_dictionary(kind.type) else values)
+    return pa.Table.from_arrays(arrays, schema=SCHEMAS[RUNS.name])
+
+
+def changes_table(run_id: str, files: Sequence[FileChange]) -> pa.Table:
+    """Table of CHANGES of one run."""
+    n_rows = len(files)
+    columns = {
+        "run_id": constant(run_id, n_rows),
+        "path": _texts([file.path for file in files]),
+        "old_path": _texts([file.old_path for file in files]),
+        "status": _texts([file.status for file in files]),
+        "n_added": pa.array(np.array([file.n_added for file in files], np.float64), from_pandas=False),
+        "n_deleted": pa.array(np.array([file.n_deleted for file in files], np.float64), from_pandas=False),
+    }
+    schema = SCHEMAS[CHANGES.name]
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def attempt_numbers(groups: np.ndarray) -> np.ndarray:
+    """Place of each row among the rows of its group, from 0, in order.
+
+    Examples
+    --------
+    >>> attempt_numbers(np.array([7, 3, 7, 7, 3])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    n_rows = len(groups)
+    attempts = np.zeros(n_rows, np.int64)
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[:n_rows]
+    first = np.maximum.accumulate(np.where(is_first, np.arange(n_rows), 0))
+    attempts[order] = np.arange(n_rows) - first
+    return attempts
 
 
 def constant(value: str, n_rows: int) -> pa.Array:
@@ -143,6 +207,10 @@ def times(microseconds: np.ndarray | None, n_rows: int) -> pa.Array:
     return pa.array(microseconds, pa.int64(), mask=microseconds == _UNKNOWN_US).cast(kind)
 
 
+def _texts(values: Sequence[str]) -> pa.Array:
+    return pa.array([storable(str(value)) for value in values], pa.string()).dictionary_encode()
+
+
 def _times_or_unknown(microseconds: np.ndarray | None, n_rows: int) -> np.ndarray:
     return np.full(n_rows, _UNKNOWN_US) if microseconds is None else microseconds
 
@@ -150,18 +218,13 @@ def _times_or_unknown(microseconds: np.ndarray | None, n_rows: int) -> np.ndarra
 def _settle(report: Report) -> tuple[np.ndarray, np.ndarray]:
     """Attempt of each row, and classes with the failures of a test that also passed turned to flaky."""
     n_rows = len(report)
-    attempts, classes = np.zeros(n_rows, np.int64), report.classes
     n_tests = len(report.node_ids.dictionary)
     if n_tests == n_rows:
-        return attempts, classes
+        return np.zeros(n_rows, np.int64), report.classes
     tests = np.from_dlpack(report.node_ids.indices)
-    order = np.argsort(tests, kind="stable")
-    ordered = tests[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
-    first = np.maximum.accumulate(np.where(is_first, np.arange(n_rows), 0))
-    attempts[order] = np.arange(n_rows) - first
+    attempts = attempt_numbers(tests)
     fails = _IS_FAILURE[report.outcomes]
     has_passed = np.zeros(n_tests, bool)
     has_passed[tests[report.outcomes == OUTCOME_CODE[Outcome.PASSED]]] = True
     is_flaky = fails & has_passed[tests]
-    return attempts, np.where(is_flaky, np.int8(CLASS_CODE[FailureClass.FLAKY]), classes)
+    return attempts, np.where(is_flaky, np.int8(CLASS_CODE[FailureClass.FLAKY]), report.classes)

@@ -1,0 +1,173 @@
+"""Read CI logs, test reports and tables into the history.
+
+PATHS are files or folders. Reports are JUnit XML and pytest report logs, told apart by their content. A
+run.json beside reports says which run they belong to; without one, the options do, and without those each file
+is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. What was ingested before is left
+alone.
+
+  fastci-ml ingest ci-logs/
+  fastci-ml ingest junit.xml --run-id 4711 --repo . --base origin/main --head HEAD
+  fastci-ml ingest results.csv --map run=build test=name outcome=verdict failed=FAIL,ERROR time=started
+
+Exit code 3 when a file could not be used; the others are in.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastci_ml.settings import Settings
+    from fastci_ml.sources.run_file import RunInfo
+    from fastci_ml.sources.tables import TableMapping
+
+# More lines than a person reads; --json has them all.
+_MOST_WARNINGS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="report, table or folder")
+    parser.add_argument("--history", type=Path, metavar="DIR", help="folder of the history store")
+    parser.add_argument(
+        "--collected",
+        type=Path,
+        metavar="FILE",
+        help="output of `pytest --collect-only -q`: exact test names",
+    )
+    tables = parser.add_argument_group("tables")
+    which = tables.add_mutually_exclusive_group()
+    which.add_argument("--preset", metavar="NAME", help="mapping of a published history: iofrol, druid, ...")
+    which.add_argument("--table", metavar="NAME", help="mapping from [tool.fastci.tables.NAME]")
+    tables.add_argument(
+        "--map",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="run=, test=, outcome=, duration=, time=, ...",
+    )
+    run = parser.add_argument_group("runs without a run.json")
+    for name, text in (
+        ("--run-id", "CI run"),
+        ("--job", "CI job"),
+        ("--shard", "shard of the job"),
+        ("--lane", "environment (default: this one; for a preset its name)"),
+        ("--base", "commit or revision that the run is compared with"),
+        ("--head", "commit or revision that ran"),
+    ):
+        run.add_argument(name, default="", help=text)
+    run.add_argument("--repo", type=Path, help="repository to read the changes from base to head from")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Ingest; 3 when a file could not be used."""
+    from fastci_ml.cli import output
+    from fastci_ml.sources.environment import detect_lane
+    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history_summary import read_collected
+    from fastci_ml.sources.ingest import IngestOptions, ingest_paths
+
+    options = IngestOptions(
+        # A published history is of no environment of ours: it gets a lane of its own.
+        lane=args.lane or args.preset or settings.lane or detect_lane(),
+        run=_run(args),
+        repository=args.repo,
+        mapping=_mapping(args, settings),
+        collected=read_collected(_text(args.collected)) if args.collected else (),
+        root=settings.root,
+    )
+    store = HistoryStore(args.history or settings.history_dir)
+    report = ingest_paths(store, args.paths, options, output.Progress())
+    for line in report.problems:
+        output.tell(f"unusable: {line}")
+    for line in report.warnings[:_MOST_WARNINGS]:
+        output.tell(f"warning: {line}")
+    if len(report.warnings) > _MOST_WARNINGS:
+        output.tell(f"warning: and {len(report.warnings) - _MOST_WARNINGS} more; --json lists all")
+    if args.json:
+        output.answer_json(
+            {
+                "schema": "fastci.ingest/1",
+                "history": str(store.directory),
+                "n_files": report.n_files,
+                "n_runs": report.n_runs,
+                "n_executions": report.n_executions,
+                "n_duplicates": report.n_duplicates,
+                "problems": report.problems,
+                "warnings": report.warnings,
+            }
+        )
+    else:
+        output.answer(
+            f"{report.n_files:,} files: {report.n_runs:,} runs and {report.n_executions:,} executions added, "
+            f"{report.n_duplicates:,} files known already, {len(report.problems):,} unusable"
+        )
+    return 3 if report.problems else 0
+
+
+def _run(args: argparse.Namespace) -> RunInfo:
+    from fastci_ml.sources.run_file import RunInfo
+
+    base, head = args.base, args.head
+    if args.repo is not None:
+        from fastci_ml.sources.repository import Repository
+
+        # The history keeps commits: what `HEAD` meant today is lost tomorrow.
+        with Repository(args.repo) as repository:
+            base, head = (repository.resolve(name) if name else "" for name in (base, head))
+    return RunInfo(run_id=args.run_id, job=args.job, shard=args.shard, lane=args.lane, base=base, head=head)
+
+
+def _mapping(args: argparse.Namespace, settings: Settings) -> TableMapping | None:
+    if not (args.preset or args.table or args.map):
+        return None
+    from fastci_ml.sources.tables import make_mapping
+
+    return make_mapping({**_named_mapping(args, settings), **_map_options(args.map)})
+
+
+def _named_mapping(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from fastci_ml.errors import UsageError
+    from fastci_ml.sources.presets import PRESETS
+
+    if args.preset:
+        if args.preset not in PRESETS:
+            raise UsageError(f"unknown preset {args.preset!r}", hint=f"--preset {'|'.join(PRESETS)}")
+        return {key: value for key, value in asdict(PRESETS[args.preset]).items() if value}
+    if args.table:
+        if not isinstance(settings.tables.get(args.table), dict):
+            known = ", ".join(settings.tables) or "none"
+            raise UsageError(
+                f"no table mapping {args.table!r} in the settings (known: {known})",
+                hint=f"add [tool.fastci.tables.{args.table}] to pyproject.toml",
+            )
+        return dict(settings.tables[args.table])
+    return {}
+
+
+def _map_options(words: list[str]) -> dict[str, str]:
+    from fastci_ml.errors import UsageError
+
+    options = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--map {word!r}, expected KEY=VALUE", hint="--map run=COLUMN test=COLUMN")
+        options[key] = value
+    return options
+
+
+def _text(path: Path) -> str:
+    from fastci_ml.errors import UsageError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error}", hint=f"pytest --collect-only -q > {path}"
+        ) from error

@@ -1,0 +1,116 @@
+"""What a history holds, in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from fastci_ml.records.frames import EXECUTIONS, RUNS
+from fastci_ml.records.outcomes import FailureClass
+from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history_tables import codes, numbers
+
+_COLUMNS = ("run_id", "lane", "node_id", "outcome", "failure_class", "is_joined")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySummary:
+    """Figures of one history.
+
+    Attributes
+    ----------
+    n_runs, n_failing_runs : int
+        CI runs, and those with a failure of class `test`.
+    n_tests, n_executions, n_parts : int
+        Distinct node ids, attempts, files of the store.
+    outcomes, failure_classes, lanes : dict of str to int
+        Executions by outcome, by failure class (failures only) and by lane, most first.
+    first, last : datetime or None
+        First start and last finish of any run; None in an empty history.
+    join_ratio : float
+        Share of executions whose test is known for certain; NaN without executions.
+    known_ratio : float
+        Share of the collected tests that have history; NaN when none were given.
+    """
+
+    n_runs: int
+    n_failing_runs: int
+    n_tests: int
+    n_executions: int
+    n_parts: int
+    outcomes: dict[str, int]
+    failure_classes: dict[str, int]
+    lanes: dict[str, int]
+    first: datetime | None
+    last: datetime | None
+    join_ratio: float
+    known_ratio: float
+
+
+def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySummary:
+    """Count what `store` holds.
+
+    Parameters
+    ----------
+    store : HistoryStore
+        May be empty.
+    collected : collection of str
+        Node ids of today's suite.
+    """
+    runs = store.scan(RUNS, columns=["run_id", "started_at", "finished_at"])
+    table = store.scan(EXECUTIONS, columns=list(_COLUMNS))
+    run_codes, _ = codes(table.column("run_id"))
+    class_codes, class_values = codes(table.column("failure_class"))
+    is_test_failure = np.isin(class_codes, _places(class_values, FailureClass.TEST))
+    tests = set(_present(table.column("node_id")))
+    joined = numbers(table.column("is_joined"))
+    wanted = set(collected)
+    return HistorySummary(
+        n_runs=len(_present(runs.column("run_id"))),
+        n_failing_runs=len(np.unique(run_codes[is_test_failure])),
+        n_tests=len(tests),
+        n_executions=table.num_rows,
+        n_parts=store.n_parts(),
+        outcomes=_counts(table.column("outcome")),
+        failure_classes={k: n for k, n in _counts(table.column("failure_class")).items() if k},
+        lanes=_counts(table.column("lane")),
+        first=_moment(numbers(runs.column("started_at")).min()) if runs.num_rows else None,
+        last=_moment(numbers(runs.column("finished_at")).max()) if runs.num_rows else None,
+        join_ratio=float(joined.mean()) if len(joined) else float("nan"),
+        known_ratio=len(wanted & tests) / len(wanted) if wanted else float("nan"),
+    )
+
+
+def read_collected(text: str) -> list[str]:
+    r"""Node ids in the output of ``pytest --collect-only -q``, without its summary.
+
+    Examples
+    --------
+    >>> read_collected("t/a.py::test_x[a b]\n\n1 test collected in 0.01s\n")
+    ['t/a.py::test_x[a b]']
+    """
+    return [line for line in text.splitlines() if "::" in line]
+
+
+def _counts(column: pa.ChunkedArray) -> dict[str, int]:
+    places, values = codes(column)
+    counts = np.bincount(places, minlength=len(values)).tolist()
+    named = [(name, n) for name, n in zip(values.to_pylist(), counts, strict=True) if n]
+    return dict(sorted(named, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _present(column: pa.ChunkedArray) -> list[str]:
+    """Values that occur: a dictionary may hold more."""
+    return list(_counts(column))
+
+
+def _places(values: pa.Array, wanted: str) -> list[int]:
+    return [place for place, value in enumerate(values.to_pylist()) if value == wanted]
+
+
+def _moment(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds))
