@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
 from fastci_ml.errors import PlanError, ReportError
 from fastci_ml.execution.outcome import SCHEMA, outcome_record
 from fastci_ml.execution.results import read_results
+from fastci_ml.learn.registered import OutcomeRecord
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.sources.history import HistoryStore
 
@@ -78,6 +80,7 @@ def test_record_says_how_the_order_and_the_risks_did(write):
         "expected_saved_s": 2.0,
     }
     assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert OutcomeRecord.from_json(record).metrics["expected_failures"] == 0.75
 
 
 def test_planned_test_without_a_result_is_a_failure_of_the_run_and_unknown_in_the_history(write, tmp_path):
@@ -128,6 +131,21 @@ def test_unknown_durations_are_taken_from_the_plan(write):
     assert (metrics["first_failure_s"], metrics["run_s"]) == (5.5, 4.0)
 
 
+def test_report_log_of_a_real_run_gives_the_same_outcome_as_its_junit_file(make_suite):
+    suite = make_suite(
+        {"tests/test_a.py": "def test_a(): assert 0\ndef test_b(): pass\ndef test_c(): pass\n"}
+    )
+    plan = suite.plan([B, A], [C])
+    suite.pytest(f"--fastci-plan={plan}", "--junitxml=out.xml")
+    log = suite.root.parent / "report.jsonl"
+    by_log, by_junit = (record_of(plan, report, suite.root) for report in (log, suite.root / "out.xml"))
+    timed = {"run_s", "first_failure_s", "apfdc"}
+    assert {k: v for k, v in by_log["metrics"].items() if k not in timed} == {
+        k: v for k, v in by_junit["metrics"].items() if k not in timed
+    }
+    assert by_log["metrics"]["first_failure_place"] == 2
+
+
 def test_plan_of_nothing_has_an_outcome(write):
     plan, report, root = write([], [A], [])
     metrics = record_of(plan, report, root)["metrics"]
@@ -147,10 +165,8 @@ def test_id_follows_the_bytes_and_neither_names_nor_order_of_files(write):
     assert read_results(plan, [report, moved], root=root).digest != one.digest
 
 
-def test_change_of_the_plan_goes_into_the_history(make_repo, write, tmp_path):
+def test_change_of_the_plan_goes_into_the_history(write, tmp_path):
     plan, report, root = write([A], [], [case(A)])
-    import subprocess
-
     (root / "tests" / "test_a.py").write_text("def test_a(): pass\n")
     subprocess.run(["git", "commit", "-qam", "change"], cwd=root, check=True)
     document = json.loads(plan.read_text())
