@@ -1,6 +1,6 @@
 """Simple policies on a real history score what was measured independently before this package existed.
 
-The reference figures come from first tries on this history (train on 70%, evaluate later failing runs). Choices
+The reference figures come from first tries on this history: train on 70%, evaluate later failing runs. Choices
 that may differ move figures by up to .02; ours agree within .01.
 """
 
