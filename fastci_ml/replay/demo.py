@@ -20,8 +20,8 @@ FAST_TESTS = (
     "tests/test_settings.py",
     "tests/records",
     "tests/metrics",
-    "tests/features",
-    "tests/planning",
+    "tests/features/test_state.py",
+    "tests/planning/test_explain.py",
     "tests/sources/test_environment.py",
     "tests/sources/test_repository.py",
     "tests/sources/test_worktree.py",
@@ -31,7 +31,6 @@ FAST_TESTS = (
 PYTEST_ARGUMENTS = (
     "--import-mode=importlib",
     "--continue-on-collection-errors",
-    "--hypothesis-profile=ci",
     "-p",
     "no:cacheprovider",
     "-m",
