@@ -1,7 +1,7 @@
 """Simple policies on a real history score what was measured independently before this package existed.
 
-The reference figures come from first tries on this history: train on 70%, evaluate later failing runs. Choices
-that may differ move figures by up to .02; ours agree within .01.
+The reference figures come from first tries on this history: train on 70%, evaluate later failing runs. Other
+choices move figures by up to .02; ours agree within .01.
 """
 
 from __future__ import annotations
