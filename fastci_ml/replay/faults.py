@@ -94,19 +94,8 @@ def find_faults(source: str) -> list[Fault]:
         assert node.end_col_offset is not None
         end = starts[node.end_lineno - 1] + node.end_col_offset
         before = raw[start:end].decode()
-        fault = Fault(operator=operator, line=node.lineno, before=before, after=after, start=start)
-        if _compiles(fault.apply(source)):
-            faults.append(fault)
+        faults.append(Fault(operator=operator, line=node.lineno, before=before, after=after, start=start))
     return sorted(faults, key=lambda fault: (fault.start, fault.operator, fault.after))
-
-
-def _compiles(source: str) -> bool:
-    try:
-        compile(source, "<fault>", "exec", dont_inherit=True)
-    except SyntaxError:
-        # Such as a parameter without default after one with: no slip that reaches a commit.
-        return False
-    return True
 
 
 def _slips(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
