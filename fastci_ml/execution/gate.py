@@ -119,7 +119,7 @@ def admit(path: Path, *, rootdir: Path, start: Path) -> Admission:
     return Admission(
         holds=True,
         message=f"{path} holds for tree {plan.head_tree[:_SHORT]} on {plan.lane}: "
-        f"{n_run} tests to run, {len(plan.tests) - n_run} left out",
+        f"it runs {n_run} of {len(plan.tests)} tests",
         rootdir=rootdir.as_posix(),
         repository=(repository or start).as_posix(),
         entries={test.id: Entry(test.decision, test.order, test.duration_s) for test in plan.tests},
