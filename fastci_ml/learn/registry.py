@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -198,7 +199,13 @@ class Registry:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             with self._client() as client:
-                number = self._aliases(client).get(version, version)
+                aliases = self._aliases(client)
+                number = aliases.get(version, version)
+                if not number.isdecimal():
+                    known = ", ".join(sorted(aliases)) or "none"
+                    raise RegistryError(
+                        f"{self.model_name} has no alias {version!r}, known: {known}", hint="fastci-ml models"
+                    )
                 run_id = client.get_model_version(self.model_name, number).run_id
                 fetched = Path(client.download_artifacts(run_id, _BUNDLE, folder))
             write_registration(fetched, Registration(name=self.model_name, version=number))
@@ -297,6 +304,11 @@ def _log_model(client: MlflowClient, run_id: str, bundle: ModelBundle) -> str:
     and active run: those belong to whoever calls us from a notebook.
     """
     import mlflow
+
+    with warnings.catch_warnings():
+        # MLflow warns about type hints of its own when this is first imported.
+        warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
+        import mlflow.pyfunc
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
