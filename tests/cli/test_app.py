@@ -177,6 +177,12 @@ def test_reader_that_goes_away_is_no_error(n_lines):
     assert process.returncode == 0
 
 
+def test_every_command_has_a_line_of_help_and_a_module():
+    for name, line in app.COMMANDS.items():
+        assert line
+        assert (ROOT / "fastci_ml" / "cli" / f"{name}.py").is_file(), name
+
+
 def test_installed_program_and_module_answer_alike():
     assert start("--version").stdout == f"fastci-ml {version('fastci-ml')}\n"
     program = Path(sys.executable).parent / "fastci-ml"
