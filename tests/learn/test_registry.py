@@ -169,7 +169,7 @@ def test_what_is_not_registered_is_told(make_settings: MakeSettings, tmp_path: P
         registry.pull("champion", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
     with pytest.raises(DataError, match="outcome_id"):
-        registry.log_outcome({"model": {"name": "fastci-risk"}})
+        registry.log_outcome(outcome("", "1"))
 
 
 def test_an_outcome_finds_its_version_by_the_digest_of_the_bundle(

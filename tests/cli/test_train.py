@@ -1,0 +1,115 @@
+"""`train` and `models`, end to end on the command line with the default local store and with none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fastci_ml.cli.app import main
+from fastci_ml.learn.bundle import ModelBundle
+from fastci_ml.learn.spool import Spool
+
+
+@pytest.fixture(scope="module")
+def makers() -> ModuleType:
+    """The history writer of the learn tests: one definition of what can be learned."""
+    path = Path(__file__).parents[1] / "learn" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("fastci_learn_makers", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def root(tmp_path: Path, makers: ModuleType) -> Path:
+    makers.write_history(tmp_path / ".fastci" / "history")
+    return tmp_path
+
+
+def call(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main([words[0], "--root", str(root), *words[1:]])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.timeout(300)
+def test_train_then_models_on_the_default_local_store(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(root, capsys, "train", "--json", "--seed", "5")
+    assert code == 0
+    document = json.loads(out)
+    assert document["schema"] == "fastci.train/1"
+    assert document["model"] == {"name": "fastci-risk", "version": "1"}
+    assert document["card"]["params"]["seed"] == 5
+    assert ModelBundle.load(root / ".fastci" / "model").version == "1"
+    code, out, err = call(root, capsys, "train")
+    assert code == 0
+    assert "fastci-risk version 2" in out
+    assert "best simple policy" in out
+    assert "registering with MLflow" in err
+    code, out, _ = call(root, capsys, "models", "promote", "2")
+    assert (code, "was version 1" in out) == (0, True)
+    Spool(root / ".fastci" / "spool").add(
+        {
+            "outcome_id": "a",
+            "model": {"name": "fastci-risk", "version": "2"},
+            "at": "2026-11-30T12:00:00+00:00",
+            "metrics": {"apfd": 0.5, "expected_saved_s": 12.0},
+        }
+    )
+    code, out, _ = call(root, capsys, "models", "flush")
+    assert (code, out.split(",")[0]) == (0, "1 outcomes sent")
+    code, out, _ = call(root, capsys, "models", "--json")
+    versions = json.loads(out)["versions"]
+    assert [(v["version"], v["aliases"]) for v in versions] == [("2", ["challenger", "champion"]), ("1", [])]
+    assert versions[0]["outcomes"] == {"n_outcomes": 1.0, "apfd": 0.5, "expected_saved_s": 12.0}
+    code, out, _ = call(root, capsys, "models")
+    assert "challenger,champion" in out
+    code, out, _ = call(root, capsys, "models", "pull", "1", "--out", str(root / "pulled"))
+    assert (code, ModelBundle.load(root / "pulled").version) == (0, "1")
+
+
+def test_without_a_registry_the_bundle_is_written_and_the_exit_code_is_4(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out_dir = root / "bundle"
+    code, out, err = call(
+        root, capsys, "train", "--out", str(out_dir), "--tracking-uri", "http://127.0.0.1:9", "--json"
+    )
+    assert code == 4
+    assert "not registered" in err
+    assert "127.0.0.1:9" in json.loads(out)["registry_error"]
+    assert ModelBundle.load(out_dir).version is None
+
+
+def test_no_mlflow_writes_the_bundle_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(root, capsys, "train", "--no-mlflow", "--model-name", "mine")
+    assert (code, "not registered" in out) == (0, True)
+    assert ModelBundle.load(root / ".fastci" / "model").name == "mine"
+    assert not (root / ".fastci" / "mlflow.db").exists()
+
+
+def test_too_little_history_gives_figures_and_no_bundle(
+    tmp_path: Path, makers: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    makers.write_history(tmp_path / "few", n_runs=3)
+    code, _, err = call(tmp_path, capsys, "train", "--history", str(tmp_path / "few"))
+    assert code == 3
+    assert "3 runs (needed 15)" in err
+    assert not (tmp_path / ".fastci" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("promote",), ("list", "3"), ("flush", "3"), ("promote", "3", "--out", "x")],
+)
+def test_words_that_make_no_sense_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, _, err = call(tmp_path, capsys, "models", *words)
+    assert (code, "hint:" in err) == (2, True)
