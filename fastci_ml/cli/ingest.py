@@ -1,9 +1,9 @@
 """Read CI logs, test reports and tables into the history.
 
 PATHS are files or folders. Reports are JUnit XML and pytest report logs, told apart by their content. A
-run.json beside reports says which run they belong to; without one, the options do, and without those each file
-is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. What was ingested before is left
-alone.
+run.json beside reports says which run they belong to; without one, the options do, and without those each
+file is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. What was ingested before is
+left alone.
 
   fastci-ml ingest ci-logs/
   fastci-ml ingest junit.xml --run-id 4711 --repo . --base origin/main --head HEAD

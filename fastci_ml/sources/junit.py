@@ -7,7 +7,6 @@ cases at a time by Arrow and numpy. What is rare (failures, skips, reruns) is ke
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -49,10 +48,11 @@ class _Reader:
         self._path = path
         self._ids = ids
         self._cases: list[list[str]] = []  # of the current block; emptied in place
-        # Name of the element that ended last, empty since a case or a result began. A C function as handler
-        # of every end costs a tenth of a Python one.
-        self._ended: deque[str] = deque([""], maxlen=1)
-        self._n_rows_at_end = 0  # rows when a case was last seen to be closed
+        # Elements that ended since they were last counted. A C function as the handler of every end
+        # costs a tenth of a Python one.
+        self._ended: list[str] = []
+        self._case_tags = {"testcase"}
+        self._n_ended_cases = 0
         self._n_flushed = 0
         self._has_root = False
         self._text: list[str] = []
@@ -84,37 +84,39 @@ class _Reader:
         self._end_text()
 
     def _start_handler(self) -> Callable[[str, list[str]], None]:
-        keep, mark, other = self._cases.append, self._ended.append, self._start_other
+        keep, other = self._cases.append, self._start_other
 
         def start(tag: str, attributes: list[str]) -> None:
             if tag == "testcase":
                 keep(attributes)
-                mark("")
             else:
                 other(tag, attributes)
 
         return start
 
-    def _start_other(self, tag: str, attributes: list[str]) -> None:
-        tag = tag.rpartition(":")[2]  # namespaces carry no meaning in any flavour
+    def _start_other(self, full_tag: str, attributes: list[str]) -> None:
+        tag = full_tag.rpartition(":")[2]  # namespaces carry no meaning in any flavour
         if not self._has_root:
             self._has_root = True
             if tag not in _ROOTS:
                 raise ReportError(f"{self._path}: root element <{tag}>, expected <testsuites> or <testsuite>")
+        self._count_ended()
         n_rows = self._n_flushed + len(self._cases)
-        if self._ended[0].rpartition(":")[2] == "testcase":
-            self._n_rows_at_end = n_rows
         if tag == "testcase":
+            self._case_tags.add(full_tag)
             self._cases.append(attributes)
-            self._ended.append("")
         elif tag == "testsuite":
             suite = _dictionary(attributes)
             self.suites.append((suite.get("timestamp", ""), suite.get("time", "")))
         elif tag in RESULT_TAGS:
-            if n_rows == self._n_rows_at_end:
+            if n_rows == self._n_ended_cases:
                 self.n_outside += 1
             else:
                 self._add_event(n_rows - 1, tag, _dictionary(attributes))
+
+    def _count_ended(self) -> None:
+        self._n_ended_cases += sum(map(self._ended.count, self._case_tags))
+        self._ended.clear()
 
     def _add_event(self, row: int, tag: str, attributes: dict[str, str]) -> None:
         self._end_text()
@@ -123,11 +125,10 @@ class _Reader:
         self.events.setdefault(row, []).append(event)
         if not event.message and tag != "skipped":
             self._text_of = row, event
-            self._ended.append("")
             self._parser.CharacterDataHandler = self._add_text
 
     def _add_text(self, text: str) -> None:
-        if self._ended[0] or sum(map(len, self._text)) > _TEXT_LIMIT:
+        if self._ended or sum(map(len, self._text)) > _TEXT_LIMIT:
             self._end_text()
         else:
             self._text.append(text[:_TEXT_LIMIT])
@@ -145,6 +146,8 @@ class _Reader:
 
     def _flush(self) -> None:
         """Turn the block's attributes into columns."""
+        if not self._text_of:
+            self._count_ended()
         cases = self._cases
         if not cases:
             return

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from fastci_ml.records.ids import split_node_id
 
+# Path up to the last segment that is named like a module of tests, and the classes behind it.
+_CONVENTION = re.compile(r"((?:.*\.)?(?:test_[^.]*|[^.]*_test))(?:\.(.*))?")
 # Class names come from files that anybody may have written: they must not lead out of the root.
 _PATH_SEGMENT = re.compile(r"[\w-]+")
 # As in pytest's JUnit writer, DEL included: names carry these as #x1B and the like.
@@ -139,16 +141,18 @@ class JunitIds:
         if module and f"{classname}.".startswith(f"{module}."):
             classes = classname[len(module) + 1 :]
             return "::".join([file, *classes.split(".")] if classes else [file]) + "::", True
-        segments = classname.split(".")
         if classname in self._collected_prefixes:
             # The module and class are known, the test is not: renamed, removed, or other parameters.
             return self._collected_prefixes[classname], False
-        if self._root is not None and (n_path := _existing(self._root, segments)):
-            return _join(segments, n_path), True
-        for n_path in range(len(segments), 0, -1):
-            name = segments[n_path - 1]
-            if name.startswith("test_") or name.endswith("_test"):
-                return _join(segments, n_path), False
+        if self._root is not None:
+            segments = classname.split(".")
+            n_path = _existing(self._root, segments)
+            if n_path:
+                return _join(segments, n_path), True
+        match = _CONVENTION.fullmatch(classname)
+        if match:
+            classes = f"{match[2]}::".replace(".", "::") if match[2] else ""
+            return f"{match[1].replace('.', '/')}.py::{classes}", False
         return (f"{classname}::" if classname else ""), False
 
 

@@ -1,0 +1,51 @@
+"""Failures are classed with care: what no rule is sure of stays a test failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.sources.failures import classify, first_line
+
+
+@pytest.mark.parametrize(
+    ("phase", "message", "expected"),
+    [
+        ("call", "AssertionError: 1 != 2", "test"),
+        ("call", "assert 'Segmentation fault' in log", "test"),
+        ("teardown", "RuntimeError: leak", "test"),
+        ("", "ModuleNotFoundError: No module named 'flash_attn'", "test"),
+        ("", "torch.OutOfMemoryError: CUDA out of memory", "test"),
+        ("", "ConnectionRefusedError: [Errno 111] Connection refused", "test"),
+        ("setup", "KeyError: 'x'", "setup"),
+        ("setup", "OSError: [Errno 28] No space left on device", "infrastructure"),
+        ("setup", "worker 'gw0' crashed while running 't.py::a'", "crash"),
+        ("call", "subprocess.CalledProcessError: ['x'] died with <Signals.SIGSEGV: 11>.", "crash"),
+        ("call", "Failed: Timeout (>30.0s) from pytest-timeout.", "timeout"),
+        ("call", "Failed: Timeout >30.0s", "timeout"),
+        ("call", "subprocess.TimeoutExpired: Command 'torchrun' timed out after 60 seconds", "timeout"),
+        ("call", "RuntimeError: NCCL error: ncclSystemError: System call failed", "infrastructure"),
+        ("call", "RuntimeError: The NVIDIA CUDA driver version is insufficient", "infrastructure"),
+        (
+            "call",
+            "URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+            "infrastructure",
+        ),
+        ("call", "ImportError: libcudart.so.12: cannot open shared object file", "environment"),
+    ],
+)
+def test_rules(phase: str, message: str, expected: str) -> None:
+    found, why = classify(Outcome.FAILED, phase, message)
+    assert found == expected
+    assert why
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if not o.is_failure])
+def test_what_did_not_fail_has_no_class(outcome: Outcome) -> None:
+    assert classify(outcome, "setup", "Segmentation fault") == (FailureClass.NONE, "")
+
+
+def test_the_first_line_is_short_and_not_blank() -> None:
+    assert first_line(" \n\t\n one \n two") == "one"
+    assert len(first_line("x" * 10_000)) == 200
+    assert first_line("\n" * 10_000) == ""
