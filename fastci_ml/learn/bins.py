@@ -23,7 +23,8 @@ class NumberBins:
     """
 
     def __init__(self, forest: Forest, nodes: np.ndarray) -> None:
-        self._thresholds = np.unique(forest.threshold[nodes])
+        # `np.unique` of bare values would load `numpy.ma`, which `rank` does without.
+        self._thresholds = np.array(sorted(set(forest.threshold[nodes].tolist())))
         self._nan = len(self._thresholds) + 1
         self._zero = self._nan + 1
 

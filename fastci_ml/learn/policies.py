@@ -32,7 +32,8 @@ BY_DURATION = "/duration"
 
 _Matrix = npt.NDArray[np.float32]
 _Scores = npt.NDArray[np.float64]
-_Rule = Callable[[_Matrix, np.random.Generator], _Scores]
+# As text: `np.random` is loaded when it is first named, and `rank` does without it.
+_Rule = Callable[[_Matrix, "np.random.Generator"], _Scores]
 
 
 def expected_durations(X: _Matrix) -> _Scores:

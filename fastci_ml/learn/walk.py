@@ -60,7 +60,7 @@ class TreeWalk:
         spans = find_spans(forest)
         self._leaf_values = spans.leaf_values
         self._trees: list[list[_Table]] = [[] for _ in forest.n_leaves]
-        self._features = [int(feature) for feature in np.unique(forest.feature)]
+        self._features = sorted(set(forest.feature.tolist()))
         self._bins: list[Bins] = []
         for slot, feature in enumerate(self._features):
             nodes = np.flatnonzero(forest.feature == feature)

@@ -20,6 +20,8 @@ SCHEMA_NAME = "fastci.plan"
 SCHEMA_VERSION = 1
 SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
 
+_dump_text = json.encoder.encode_basestring_ascii
+
 
 class Decision(StrEnum):
     """What a plan says of one test."""
@@ -131,7 +133,7 @@ class Plan:
 
     def dumps(self) -> str:
         """One JSON object, floats unrounded, ending in a newline; equal plans give equal bytes."""
-        document = {
+        head = {
             "schema": SCHEMA,
             "base": self.base,
             "head": self.head,
@@ -141,24 +143,50 @@ class Plan:
             "evidence": dict(self.evidence),
             "summary": dict(self.summary),
             "notes": list(self.notes),
-            "tests": [_test_to_json(test) for test in self.tests],
         }
-        return json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":")) + "\n"
+        encode = _ReasonEncoder()
+        tests = ",".join(_dump_test(test, encode) for test in self.tests)
+        return f'{_dump(head)[:-1]},"tests":[{tests}]}}\n'
 
 
-def _test_to_json(test: PlannedTest) -> dict[str, Any]:
-    return {
-        "id": test.id,
-        "decision": test.decision.value,
-        "order": test.order,
-        "shard": test.shard,
-        "risk": test.risk,
-        "duration_s": test.duration_s,
-        "gpus": test.gpus,
-        "workload": dict(test.workload),
-        "reasons": [reason.to_json() for reason in test.reasons],
-        "kept_by": test.kept_by,
-    }
+# `json.dumps` would make an encoder anew for each of thousands of reasons.
+_dump = json.JSONEncoder(allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode
+
+
+class _ReasonEncoder:
+    """JSON of reasons; the tests of a plan share most of theirs, so each is encoded once."""
+
+    def __init__(self) -> None:
+        # The reason is kept beside its text, so that its id cannot be given to another.
+        self._texts: dict[int, tuple[Reason, str]] = {}
+
+    def __call__(self, reason: Reason) -> str:
+        known = self._texts.get(id(reason))
+        if known is None:
+            known = self._texts[id(reason)] = (reason, _dump(reason.to_json()))
+        return known[1]
+
+
+def _dump_test(test: PlannedTest, encode: _ReasonEncoder) -> str:
+    """One test as `json.dumps` would write it, by hand because a plan has tens of thousands of them."""
+    risk, duration_s = _dump_number(test.risk), _dump_number(test.duration_s)
+    gpus = "null" if test.gpus is None else str(int(test.gpus))
+    workload = _dump(dict(test.workload)) if test.workload else "{}"
+    kept_by = "null" if test.kept_by is None else _dump_text(test.kept_by)
+    reasons = ",".join([encode(reason) for reason in test.reasons])
+    return (
+        f'{{"id":{_dump_text(test.id)},"decision":"{test.decision}","order":{test.order},'
+        f'"shard":{test.shard},"risk":{risk},"duration_s":{duration_s},"gpus":{gpus},'
+        f'"workload":{workload},"reasons":[{reasons}],"kept_by":{kept_by}}}'
+    )
+
+
+def _dump_number(value: float | None) -> str:
+    if value is None:
+        return "null"
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no place in a plan")
+    return repr(value)
 
 
 def loads_plan(text: str, *, name: str = "plan") -> Plan:

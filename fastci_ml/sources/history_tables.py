@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fastci_ml.records.frames import HISTORY, Frame
 
@@ -98,7 +97,26 @@ def one_row_a_key(frame: Frame, table: pa.Table) -> pa.Table:
     order = np.argsort(packed, kind="stable")
     ordered = packed[order]
     is_last = np.append(ordered[1:] != ordered[:-1], True)
-    return table.take(indices(order[is_last])).combine_chunks()
+    return _take(table, order[is_last])
+
+
+def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Rows of a table with one chunk a column, in the given order.
+
+    `Table.take` would load `pyarrow.compute`, a tenth of what `rank` may spend; only free text and columns
+    with missing values, which `rank` does not read, need it.
+    """
+    columns = []
+    for column in table.columns:
+        chunk = _one_chunk(column)
+        if chunk.null_count or pa.types.is_string(chunk.type) or pa.types.is_boolean(chunk.type):
+            columns.append(chunk.take(indices(rows)))
+        elif pa.types.is_dictionary(chunk.type):
+            places, values = codes(column)
+            columns.append(pa.DictionaryArray.from_arrays(_array(places[rows], pa.int32()), values))
+        else:
+            columns.append(_array(numbers(column)[rows], chunk.type))
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def pack(columns: Sequence[pa.ChunkedArray]) -> np.ndarray:
@@ -111,8 +129,10 @@ def pack(columns: Sequence[pa.ChunkedArray]) -> np.ndarray:
             packed, size = ranks, n_ranks
             continue
         if size * n_ranks > _PACK_LIMIT:
+            # Both dense: at most as many ranks as rows, so the product of the two fits.
             values, packed = np.unique(packed, return_inverse=True)
-            size = len(values)
+            dense, ranks = np.unique(ranks, return_inverse=True)
+            size, n_ranks = len(values), len(dense)
         packed, size = packed * n_ranks + ranks, size * n_ranks
     assert packed is not None
     return packed
@@ -147,8 +167,12 @@ def storable(text: str) -> str:
 
 def indices(places: np.ndarray) -> pa.Array:
     """Row numbers as Arrow takes them."""
-    places = np.ascontiguousarray(places, dtype=np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+    return _array(np.ascontiguousarray(places, dtype=np.int64), pa.int64())
+
+
+def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Arrow array over the memory of `values`, which has the width of `kind`."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _microseconds(times: pa.Array) -> np.ndarray:
@@ -158,7 +182,7 @@ def _microseconds(times: pa.Array) -> np.ndarray:
     values = np.frombuffer(buffer, np.int64)[times.offset : times.offset + len(times)]
     if not times.null_count:
         return values
-    is_unknown = np.from_dlpack(pc.is_null(times).cast(pa.uint8())).astype(bool)
+    is_unknown = np.from_dlpack(times.is_null().cast(pa.uint8())).astype(bool)
     return np.where(is_unknown, np.iinfo(np.int64).min, values)
 
 
@@ -181,5 +205,8 @@ def _ranks(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         return ranks.astype(np.int64), len(dense)
     places, values = codes(column)
     rank_of = np.empty(len(values), np.int64)
-    rank_of[np.from_dlpack(pc.sort_indices(values).cast(pa.int64()))] = np.arange(len(values))
+    # Python's order of text is Arrow's (by code point); Arrow's own sort would load `pyarrow.compute`, whose
+    # import alone takes a tenth of what `rank` may spend.
+    texts = values.to_pylist()
+    rank_of[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return rank_of[places], len(values)

@@ -208,3 +208,47 @@ def test_a_plan_never_writes_what_json_cannot_say():
 
 def test_only_run_and_audit_run():
     assert [decision for decision in Decision if decision.is_run] == [Decision.RUN, Decision.AUDIT]
+
+
+def test_a_plan_is_written_as_json_dumps_would_write_it() -> None:
+    """The tests of a plan are put together by hand; the slow, obvious way gives the same bytes."""
+    reason = Reason(code="risk", text='é \u2028 "x"', details={"value": None, "effect": 1e-17})
+    tests = (
+        PlannedTest(
+            id=NodeId("t/a.py::test_x[\\udcff \x1b é]"),
+            decision=Decision.RUN,
+            order=1,
+            risk=0.1,
+            duration_s=1e300,
+            gpus=2,
+            reasons=(reason, reason),
+            workload={"train_steps": 20},
+        ),
+        PlannedTest(id=NodeId("t/b.py::y"), decision=Decision.PRUNED, order=0, kept_by=NodeId("t/a.py::é")),
+    )
+    plan = Plan(base="", head="h", head_tree="t", lane="é", model={}, tests=tests, notes=("n",))
+    document = json.loads(plan.dumps())
+    assert json.dumps(document, separators=(",", ":")) + "\n" == plan.dumps()
+    assert list(document) == [
+        "schema", "base", "head", "head_tree", "lane", "model", "evidence", "summary", "notes", "tests",
+    ]  # fmt: skip
+    assert document["tests"][0] == {
+        "id": tests[0].id,
+        "decision": "run",
+        "order": 1,
+        "shard": 0,
+        "risk": 0.1,
+        "duration_s": 1e300,
+        "gpus": 2,
+        "workload": {"train_steps": 20},
+        "reasons": [{"code": "risk", "text": reason.text, "value": None, "effect": 1e-17}] * 2,
+        "kept_by": None,
+    }
+
+
+@pytest.mark.parametrize("field", ["risk", "duration_s"])
+def test_a_number_that_is_none_is_never_written(field: str) -> None:
+    test = PlannedTest(id=NodeId("t"), decision=Decision.RUN, order=1, **{field: float("nan")})
+    plan = Plan(base="", head="", head_tree="", lane="", model={}, tests=(test,))
+    with pytest.raises(ValueError, match="has no place in a plan"):
+        plan.dumps()
