@@ -1,4 +1,4 @@
-"""List registered model versions, promote one, fetch one, send waiting outcomes.
+"""List registered model versions, promote one, fetch one; send what waited for the server.
 
 fastci-ml models                       versions with aliases, figures and outcomes
 fastci-ml models promote 3             make version 3 the champion
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastci_ml.cli.output import answer, answer_json, table, tell
-from fastci_ml.cli.train import with_registry
+from fastci_ml.cli.train import register_bundle, with_registry
 from fastci_ml.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ _SCHEMA = "fastci.models/1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("action", nargs="?", default="list", choices=("list", "promote", "pull", "flush"))
+    actions = ("list", "promote", "pull", "flush", "register")
+    parser.add_argument("action", nargs="?", default="list", choices=actions)
     parser.add_argument("version", nargs="?", help="for promote: a number; for pull: a number or an alias")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="for pull: the bundle (default: <state>/model)"
+        "--out", type=Path, metavar="DIR", help="for pull and register: the bundle (default: <state>/model)"
     )
     parser.add_argument("--model-name", help="registered model (default: that of the settings)")
     parser.add_argument("--tracking-uri", help="MLflow server or store (default: that of the settings)")
@@ -41,9 +42,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Do what `action` says."""
     from fastci_ml.learn.registry import Registry
 
-    if args.version is not None and args.action in ("list", "flush"):
+    if args.version is not None and args.action in ("list", "flush", "register"):
         raise UsageError(f"models {args.action} takes no version", hint=f"fastci-ml models {args.action}")
-    if args.out is not None and args.action != "pull":
+    if args.out is not None and args.action not in ("pull", "register"):
         raise UsageError(f"models {args.action} takes no --out", hint="fastci-ml models pull --out DIR")
     settings = with_registry(args, settings)
     registry = Registry(settings)
@@ -53,6 +54,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _promote(args, registry)
     if args.action == "pull":
         return _pull(args, registry, settings)
+    if args.action == "register":
+        return _register(args, settings)
     return _flush(args, registry, settings)
 
 
@@ -98,6 +101,25 @@ def _pull(args: argparse.Namespace, registry: Registry, settings: Settings) -> i
         )
     else:
         answer(f"{out}: {bundle.name} version {bundle.version}")
+    return 0
+
+
+def _register(args: argparse.Namespace, settings: Settings) -> int:
+    from fastci_ml.learn.bundle import ModelBundle
+
+    path = args.out or settings.model_dir
+    bundle = ModelBundle.load(path)
+    if bundle.registration is not None:
+        raise UsageError(
+            f"{path} is registered as {bundle.name} version {bundle.version} already", hint="fastci-ml models"
+        )
+    version = register_bundle(path, bundle, settings)
+    if args.json:
+        answer_json(
+            {"schema": _SCHEMA, "name": settings.model_name, "version": version, "digest": bundle.digest}
+        )
+    else:
+        answer(f"{path}: {settings.model_name} version {version}")
     return 0
 
 

@@ -69,12 +69,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     version: str | None = None
     if not args.no_mlflow:
         try:
-            version = _register(out, bundle, settings)
+            version = register_bundle(out, bundle, settings)
         except RegistryError as error:
             failure = error
             tell(f"the model is trained and {out} is written, but not registered: {error}")
-            if error.hint:
-                tell(f"  hint: {error.hint}")
+            tell("  hint: when it is back: fastci-ml models register")
     if args.json:
         answer_json(_document(out, bundle, settings, version, failure))
     else:
@@ -91,7 +90,8 @@ def with_registry(args: argparse.Namespace, settings: Settings) -> Settings:
     )
 
 
-def _register(out: Path, bundle: ModelBundle, settings: Settings) -> str:
+def register_bundle(out: Path, bundle: ModelBundle, settings: Settings) -> str:
+    """Track and register a saved bundle, with its plots; the version."""
     import tempfile
 
     from fastci_ml.learn.plots import draw_plots

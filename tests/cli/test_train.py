@@ -94,6 +94,21 @@ def test_no_mlflow_writes_the_bundle_alone(root: Path, capsys: pytest.CaptureFix
     assert not (root / ".fastci" / "mlflow.db").exists()
 
 
+def test_a_bundle_trained_while_the_registry_was_away_is_registered_later(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = ("--tracking-uri", "http://127.0.0.1:9")
+    code, _, err = call(root, capsys, "train", *away)
+    assert (code, "fastci-ml models register" in err) == (4, True)
+    code, _, err = call(root, capsys, "models", "register", *away)
+    assert (code, "127.0.0.1:9" in err) == (4, True)
+    digest = ModelBundle.load(root / ".fastci" / "model").digest
+    code, out, _ = call(root, capsys, "models", "register", "--json")
+    assert (code, json.loads(out)["version"], json.loads(out)["digest"]) == (0, "1", digest)
+    code, _, err = call(root, capsys, "models", "register")
+    assert (code, "already" in err) == (2, True)
+
+
 def test_too_little_history_gives_figures_and_no_bundle(
     tmp_path: Path, makers: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
