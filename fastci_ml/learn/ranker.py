@@ -35,8 +35,8 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     Parameters
     ----------
     n_trees : int
-        Trees to grow. A fixed number: stopping early on some later runs, with their few failures, stopped
-        anywhere between 9 and 150 and ordered worse (docs/decisions/0004).
+        Trees to grow. A fixed number: stopping early on later runs, with their few failures, stopped anywhere
+        between 9 and 111 and gained nothing steady (docs/decisions/0004).
     n_leaves : int
         Most leaves of a tree.
     learning_rate : float
