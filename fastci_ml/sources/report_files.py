@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,7 +63,7 @@ def find_reports(paths: Sequence[Path], *, has_mapping: bool) -> tuple[list[Repo
             try:
                 kind = recognise(path, has_mapping=has_mapping and (is_named or _looks_like_table(path)))
             except ReportError as error:
-                if is_named or path.suffix == ".xml":
+                if is_named or (path.suffix == ".xml" and not _has_other_root(path)):
                     problems.append(str(error))
                 continue
             folder = path.parent if is_named else top
@@ -102,6 +103,15 @@ def recognise(path: Path, *, has_mapping: bool = False) -> ReportKind:
 
 def _looks_like_table(path: Path) -> bool:
     return path.suffix in _TABLE_SUFFIXES
+
+
+def _has_other_root(path: Path) -> bool:
+    """Whether an XML file is something else (a coverage report), and no JUnit file that was cut off early."""
+    try:
+        with path.open("rb") as file:
+            return re.search(rb"<[A-Za-z]", file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def _walk(top: Path) -> Iterator[Path]:
