@@ -3,6 +3,14 @@
 A plugin and not a profile in the tests' conftest.py, because old commits are recorded too.
 """
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("recording", max_examples=15, derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "recording",
+    max_examples=15,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    # A busy machine is no fault of the code.
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,4 +1,4 @@
-"""What tests of every layer share: real git repositories with fixed dates."""
+"""What tests of every layer share: real git repositories with fixed dates, patience of Hypothesis."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no fault of the code. CI draws the same examples every time; other runs look for new ones.
+settings.register_profile(
+    "fastci",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fastci")
 
 _ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,

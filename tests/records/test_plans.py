@@ -16,15 +16,15 @@ text = st.text(max_size=12)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
-    max_leaves=4,
+    max_leaves=3,
 )
-objects = st.dictionaries(text.filter(lambda key: key not in ("code", "text")), json_values, max_size=3)
+objects = st.dictionaries(text.filter(lambda key: key not in ("code", "text")), json_values, max_size=2)
 reasons = st.builds(Reason, code=text, text=text, details=objects)
 
 
 @st.composite
 def plans(draw) -> Plan:
-    ids = draw(st.lists(text, unique=True, max_size=6))
+    ids = draw(st.lists(text, unique=True, max_size=4))
     tests = []
     for place, node_id in enumerate(ids, start=1):
         decision = draw(st.sampled_from(Decision))

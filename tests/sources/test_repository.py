@@ -284,7 +284,11 @@ trees = st.dictionaries(names, contents, max_size=5)
 
 
 @given(before=trees, after=trees)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_changes_agree_with_git_name_status(make_repo, tmp_path_factory, before, after):
     repo = make_repo(tmp_path_factory.mktemp("any") / "repo")
     for tree in (before, after):
