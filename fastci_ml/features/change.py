@@ -6,7 +6,7 @@ The record of a file is folded over time like that of a test: read at the start 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,12 +34,29 @@ class FileRecord:
         Test code -> its failures in those runs.
     """
 
-    __slots__ = ("n_changes", "n_failed_runs", "n_failures")
+    __slots__ = ("_arrays", "n_changes", "n_failed_runs", "n_failures")
 
-    def __init__(self) -> None:
-        self.n_changes = 0
-        self.n_failed_runs = 0
+    def __init__(self, n_changes: int = 0, n_failed_runs: int = 0) -> None:
+        self.n_changes = n_changes
+        self.n_failed_runs = n_failed_runs
         self.n_failures: dict[int, int] = {}
+        self._arrays: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None
+
+    def add(self, failed: Sequence[int]) -> None:
+        """Count one more run whose change touched the file, and the tests that failed in it."""
+        self.n_changes += 1
+        if failed:
+            self.n_failed_runs += 1
+            self._arrays = None
+            for code in failed:
+                self.n_failures[code] = self.n_failures.get(code, 0) + 1
+
+    def failures(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Codes of the tests that failed, in no order, and how often."""
+        if self._arrays is None:
+            codes = np.fromiter(self.n_failures.keys(), dtype=np.int64)
+            self._arrays = codes, np.fromiter(self.n_failures.values(), dtype=np.float32)
+        return self._arrays
 
 
 class ChangeRecords:
@@ -62,11 +79,7 @@ class ChangeRecords:
             return
         codes = failed.tolist()
         for path in [*changed_paths(files), *changed_folders(files)]:
-            record = self.records.setdefault((lane, path), FileRecord())
-            record.n_changes += 1
-            record.n_failed_runs += bool(codes)
-            for code in codes:
-                record.n_failures[code] = record.n_failures.get(code, 0) + 1
+            self.records.setdefault((lane, path), FileRecord()).add(codes)
 
 
 def changed_paths(files: tuple[FileChange, ...]) -> list[str]:

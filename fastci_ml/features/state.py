@@ -10,10 +10,11 @@ from zipfile import BadZipFile
 import numpy as np
 
 from fastci_ml.errors import ModelError
-from fastci_ml.features.affinity import TestNames, affinity_features
+from fastci_ml.features.affinity import affinity_features
 from fastci_ml.features.change import ChangeRecords, FileRecord, change_features
 from fastci_ml.features.coded import CodedRuns
 from fastci_ml.features.fold import N_HISTORY, HistoryFold, derive
+from fastci_ml.features.names import NameIndex
 from fastci_ml.features.schema import CHANGE_FEATURES, N_FEATURES
 from fastci_ml.records.ids import node_path
 
@@ -51,7 +52,7 @@ class FeatureState:
         self._groups: list[int] = []
         self._fold = HistoryFold(np.empty(0, dtype=np.int64), 0)
         self._records = ChangeRecords()
-        self._names = TestNames()
+        self._names = NameIndex()
 
     @classmethod
     def from_log(cls, log: RunLog) -> FeatureState:
@@ -221,8 +222,8 @@ class FeatureState:
                 state._fold = HistoryFold.from_arrays(dict(arrays), groups, len(lanes))
             records = _load(directory / "records.json")["records"]
             for lane, path, n_changes, n_failed_runs, failures in records:
-                record = state._records.records[int(lane), str(path)] = FileRecord()
-                record.n_changes, record.n_failed_runs = int(n_changes), int(n_failed_runs)
+                record = FileRecord(int(n_changes), int(n_failed_runs))
+                state._records.records[int(lane), str(path)] = record
                 record.n_failures = {int(code): int(n) for code, n in failures}
         except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
             raise ModelError(
