@@ -64,7 +64,7 @@ class NameIndex:
         """Nearness of one set of tests; that of the last set is kept, as CI runs repeat the same tests."""
         if self._near is None or not np.array_equal(self._near.tests, tests):
             postings = {token: np.array(codes) for token, codes in self._postings.items()}
-            folders = np.array(self._folder_of_test)[tests]
+            folders = np.array(self._folder_of_test, dtype=np.int64)[tests]
             self._near = Nearness(tests, postings, self._paths, list(self._folders), folders)
         return self._near
 

@@ -15,7 +15,7 @@ from random_runs import Run, runs_of, to_log
 from fastci_ml.features.log import RunLog
 from fastci_ml.features.matrix import FeatureState, build_matrix, run_events
 from fastci_ml.features.schema import FEATURE_NAMES, N_FEATURES, feature_index
-from fastci_ml.records.changes import FileChange
+from fastci_ml.records.changes import ChangeStatus, FileChange
 
 HISTORY = FEATURE_NAMES[: FEATURE_NAMES.index("run_n_tests")]
 
@@ -195,7 +195,7 @@ def test_progress_is_told_for_every_run() -> None:
 
 
 def test_a_changed_file_raises_the_test_that_failed_with_it() -> None:
-    changed = (FileChange(path="pkg/optim/adam.py", status="M"),)
+    changed = (FileChange(path="pkg/optim/adam.py", status=ChangeStatus.MODIFIED),)
     nodes = ("tests/optim/test_adam.py::test_step", "tests/data/test_loader.py::test_resume")
     runs = [
         Run("cpu", 10 * i, 10 * i + 1, ((nodes[0], 1, 1.0), (nodes[1], 0, 1.0)), changed) for i in range(3)
@@ -215,3 +215,8 @@ def test_a_changed_file_raises_the_test_that_failed_with_it() -> None:
         column = feature_index(name)
         assert by_node[nodes[0]][column] == pytest.approx(near), name
         assert by_node[nodes[1]][column] == pytest.approx(far), name
+
+
+def test_a_run_of_no_tests_with_a_change_has_no_rows() -> None:
+    changed = (FileChange(path="pkg/optim/adam.py", status=ChangeStatus.MODIFIED),)
+    assert FeatureState().matrix([], "cpu", changed).shape == (0, N_FEATURES)
