@@ -9,7 +9,6 @@ any moment; nothing that was ingested is lost, and nothing half-written is seen.
 from __future__ import annotations
 
 import time
-from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,20 +17,19 @@ import pyarrow as pa
 from fastci_ml.errors import HistoryError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, HISTORY, RUNS, Frame
 from fastci_ml.records.progress import ProgressHook, silent
+from fastci_ml.sources.history_compaction import rewrite
+from fastci_ml.sources.history_frames import from_pandas, to_pandas
 from fastci_ml.sources.history_parts import (
     Part,
     check_digest,
     list_parts,
     read_digests,
     read_part,
-    remove_parts,
     write_part,
 )
 from fastci_ml.sources.history_tables import (
-    SCHEMAS,
     check_table,
     empty_table,
-    indices,
     numbers,
     one_row_a_key,
     pack,
@@ -89,7 +87,7 @@ class HistoryStore:
             If a frame does not fit its schema.
         """
         tables = [
-            _from_pandas(frame, rows)
+            from_pandas(frame, rows)
             for frame, rows in ((EXECUTIONS, executions), (RUNS, runs), (CHANGES, changes))
         ]
         return self.append_tables(*tables, digest=digest)
@@ -132,7 +130,7 @@ class HistoryStore:
         HistoryError
             Names a part that is torn, foreign or of another version.
         """
-        return _to_pandas(self.scan(frame, columns=columns))
+        return to_pandas(self.scan(frame, columns=columns))
 
     def scan(
         self, frame: Frame, *, columns: Sequence[str] | None = None, newer_than_us: int | None = None
@@ -251,79 +249,10 @@ class HistoryStore:
         )
 
     def _rewrite(self, before_us: int | None, progress: ProgressHook, rows_a_part: int) -> int:
-        """Rewrite each table without runs older than `before_us`; returns how many runs were dropped."""
-        # Listed before anything is read, so that what others append meanwhile is left alone.
+        # Runs are listed first, as in `_parts`.
         listed = {frame.name: self._parts(frame) for frame in (RUNS, EXECUTIONS, CHANGES)}
         digests = self._digests(listed[RUNS.name])
-        runs = _gather(RUNS, listed[RUNS.name])
-        finish_us = numbers(runs.column("finished_at")) if runs.num_rows else np.empty(0, np.int64)
-        oldest_us = np.iinfo(np.int64).min if before_us is None else before_us
-        n_dropped = int((finish_us < oldest_us).sum())
-        # Runs go last: as long as they are there, a prune that dies can be done again.
-        for step, frame in enumerate((EXECUTIONS, CHANGES, RUNS)):
-            progress(f"compact {frame.name}", step, len(HISTORY))
-            parts = listed[frame.name]
-            is_compact = len(parts) <= 1 or (
-                all(part.is_merged for part in parts) and len({part.sequence for part in parts}) == 1
-            )
-            if not parts or (is_compact and n_dropped == 0):
-                continue
-            table = runs if frame is RUNS else _gather(frame, parts)
-            row_finish_us = finish_us if frame is RUNS else _finish_of_rows(frame, table, runs, finish_us)
-            if n_dropped:
-                keep = np.flatnonzero(row_finish_us >= oldest_us)
-                table, row_finish_us = table.take(indices(keep)), row_finish_us[keep]
-            new = self._write_merged(frame, table, row_finish_us, parts, digests, rows_a_part)
-            progress(f"replace parts of {frame.name}", step, len(HISTORY))
-            remove_parts([part for part in parts if part.path not in new])
-        progress("compact", len(HISTORY), len(HISTORY))
-        return n_dropped
-
-    def _write_merged(
-        self,
-        frame: Frame,
-        table: pa.Table,
-        finish_us: np.ndarray,
-        parts: Sequence[Part],
-        digests: set[str],
-        rows_a_part: int,
-    ) -> set[Path]:
-        """Write `table` in slices and return their paths; a runs part is written even without rows."""
-        sequence = max(part.sequence for part in parts)
-        if table.num_rows > rows_a_part:
-            # By time, so that a reader of what is new leaves the old slices unopened.
-            order = np.argsort(finish_us, kind="stable")
-            table, finish_us = table.take(indices(order)), finish_us[order]
-        starts = range(0, table.num_rows, rows_a_part) if table.num_rows else range(int(frame is RUNS))
-        paths = set()
-        for start in starts:
-            names = [part.path.name for part in parts] + [str(start), str(table.num_rows)]
-            rows = slice(start, start + rows_a_part)
-            part = write_part(
-                self.directory / frame.name,
-                table.slice(start, rows_a_part),
-                newest_us=int(finish_us[rows].max(initial=0)),
-                sequence=sequence,
-                digest=f"merged-{sha256('/'.join(names).encode()).hexdigest()[:32]}",
-                digests=digests if frame is RUNS and start == 0 else (),
-            )
-            paths.add(part.path)
-        return paths
-
-
-def _gather(frame: Frame, parts: Sequence[Part]) -> pa.Table:
-    tables = [read_part(frame, part, list(frame.columns)) for part in parts]
-    return one_row_a_key(frame, pa.concat_tables(tables) if tables else empty_table(frame))
-
-
-def _finish_of_rows(frame: Frame, table: pa.Table, runs: pa.Table, finish_us: np.ndarray) -> np.ndarray:
-    """Newest finish of the runs that a row of executions or changes belongs to, for each row."""
-    key = [name for name in RUNS.key if name in frame.key]
-    both = pa.concat_tables([runs.select(key), table.select(key)]).unify_dictionaries().combine_chunks()
-    values, group = np.unique(pack([both.column(name) for name in key]), return_inverse=True)
-    newest_us = np.full(len(values), np.iinfo(np.int64).min)
-    np.maximum.at(newest_us, group[: runs.num_rows], finish_us)
-    return newest_us[group[runs.num_rows :]]
+        return rewrite(listed, digests, before_us=before_us, rows_a_part=rows_a_part, progress=progress)
 
 
 def _check_belongs(table: pa.Table, runs: pa.Table, key: tuple[str, ...]) -> None:
@@ -336,38 +265,3 @@ def _check_belongs(table: pa.Table, runs: pa.Table, key: tuple[str, ...]) -> Non
     if len(lost):
         place = int(np.flatnonzero(packed == lost[0])[0])
         raise ValueError(f"{both.slice(place, 1).to_pylist()[0]} is not among the runs of this ingest")
-
-
-def _from_pandas(frame: Frame, rows: pd.DataFrame) -> pa.Table:
-    """Arrow table of a checked frame; NaN stays NaN, NaT becomes null."""
-    frame.check(rows)
-    arrays = []
-    for field in SCHEMAS[frame.name]:
-        column = rows[field.name]
-        if pa.types.is_floating(field.type):
-            arrays.append(pa.array(column.to_numpy(), type=field.type, from_pandas=False))
-        elif pa.types.is_timestamp(field.type):
-            naive = pa.array(column.dt.tz_convert(None).to_numpy(), type=pa.timestamp("us"))
-            arrays.append(naive.cast(field.type))
-        elif pa.types.is_dictionary(field.type):
-            arrays.append(_encode(pa.array(column, type=pa.string())))
-        else:
-            arrays.append(pa.array(column, type=field.type))
-    fields = [field.with_nullable(True) for field in SCHEMAS[frame.name]]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _encode(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array.dictionary_encode()
-
-
-def _to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Frame with the dtypes of `records.frames`."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            column = table.column(place).cast(pa.string())
-            table = table.set_column(place, pa.field(field.name, pa.string()), column)
-    frame: pd.DataFrame = table.to_pandas()
-    return frame

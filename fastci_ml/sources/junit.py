@@ -24,7 +24,7 @@ from fastci_ml.sources.junit_cases import RESULT_TAGS, CaseEvent, attempts_of_ca
 from fastci_ml.sources.junit_ids import JunitIds
 from fastci_ml.sources.reports import Report
 
-_BLOCK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 17
 # Enough for the first line of a message and for the rules of `failures`.
 _TEXT_LIMIT = 4_000
 _ROOTS = ("testsuites", "testsuite")
@@ -48,15 +48,12 @@ class _Reader:
         self._path = path
         self._ids = ids
         self._cases: list[list[str]] = []  # of the current block; emptied in place
-        # Elements that ended since they were last counted. A C function as the handler of every end
-        # costs a tenth of a Python one.
-        self._ended: list[str] = []
-        self._case_tags = {"testcase"}
-        self._n_ended_cases = 0
         self._n_flushed = 0
         self._has_root = False
+        # Results whose parent has not ended yet: only its end tells whether they are of a case or of a suite.
+        self._results: list[CaseEvent] = []
+        self._depth = 0  # of elements below that parent
         self._text: list[str] = []
-        self._text_of: tuple[int, CaseEvent] | None = None
         self.node_ids: list[pa.Array] = []
         self.is_joined: list[np.ndarray] = []
         self.durations_s: list[np.ndarray] = []
@@ -70,8 +67,7 @@ class _Reader:
         self._parser = parser = expat.ParserCreate()
         parser.ordered_attributes = True  # lists of names and values: half the size of dictionaries
         parser.StartDoctypeDeclHandler = self._refuse_doctype
-        parser.StartElementHandler = self._start_handler()
-        parser.EndElementHandler = self._ended.append
+        self._start = parser.StartElementHandler = self._start_handler()
         try:
             while block := file.read(_BLOCK_BYTES):
                 parser.Parse(block, False)
@@ -81,7 +77,6 @@ class _Reader:
             raise ReportError(f"{self._path}: torn or no XML: {error}") from error
         except (LookupError, ValueError) as error:
             raise ReportError(f"{self._path}: unknown encoding: {error}") from error
-        self._end_text()
 
     def _start_handler(self) -> Callable[[str, list[str]], None]:
         keep, other = self._cases.append, self._start_other
@@ -94,60 +89,67 @@ class _Reader:
 
         return start
 
-    def _start_other(self, full_tag: str, attributes: list[str]) -> None:
-        tag = full_tag.rpartition(":")[2]  # namespaces carry no meaning in any flavour
+    def _start_other(self, tag: str, attributes: list[str]) -> None:
+        tag = tag.rpartition(":")[2]  # namespaces carry no meaning in any flavour
         if not self._has_root:
             self._has_root = True
             if tag not in _ROOTS:
                 raise ReportError(f"{self._path}: root element <{tag}>, expected <testsuites> or <testsuite>")
-        self._count_ended()
-        n_rows = self._n_flushed + len(self._cases)
         if tag == "testcase":
-            self._case_tags.add(full_tag)
             self._cases.append(attributes)
         elif tag == "testsuite":
             suite = _dictionary(attributes)
             self.suites.append((suite.get("timestamp", ""), suite.get("time", "")))
         elif tag in RESULT_TAGS:
-            if n_rows == self._n_ended_cases:
-                self.n_outside += 1
-            else:
-                self._add_event(n_rows - 1, tag, _dictionary(attributes))
+            # Ends matter from here to the end of the parent only: handling all of them would cost a tenth.
+            self._parser.StartElementHandler = self._start_beside_result
+            self._parser.EndElementHandler = self._end_beside_result
+            self._begin_result(tag, _dictionary(attributes))
 
-    def _count_ended(self) -> None:
-        self._n_ended_cases += sum(map(self._ended.count, self._case_tags))
-        self._ended.clear()
-
-    def _add_event(self, row: int, tag: str, attributes: dict[str, str]) -> None:
-        self._end_text()
+    def _begin_result(self, tag: str, attributes: dict[str, str]) -> None:
         get = attributes.get
-        event = CaseEvent(tag, get("type", ""), get("message", "")[:_TEXT_LIMIT])
-        self.events.setdefault(row, []).append(event)
-        if not event.message and tag != "skipped":
-            self._text_of = row, event
+        self._depth = 1
+        self._results.append(CaseEvent(tag, get("type", ""), get("message", "")[:_TEXT_LIMIT]))
+        if tag != "skipped" and not self._results[-1].message:
             self._parser.CharacterDataHandler = self._add_text
 
-    def _add_text(self, text: str) -> None:
-        if self._ended or sum(map(len, self._text)) > _TEXT_LIMIT:
-            self._end_text()
+    def _start_beside_result(self, tag: str, attributes: list[str]) -> None:
+        name = tag.rpartition(":")[2]
+        if self._depth:
+            self._depth += 1  # markup inside of a result
+        elif name in RESULT_TAGS:
+            self._begin_result(name, _dictionary(attributes))
+        elif name in ("testcase", "testsuite"):
+            self._end_parent(is_case=False)  # a parent with such children is a suite
+            self._start(tag, attributes)
         else:
-            self._text.append(text[:_TEXT_LIMIT])
+            self._depth = 1
 
-    def _end_text(self) -> None:
-        """The result that had no message attribute is over: its text becomes the message."""
-        self._parser.CharacterDataHandler = None
-        if self._text_of is not None:
-            row, event = self._text_of
-            place = self.events[row].index(event)
-            message = "".join(self._text)[:_TEXT_LIMIT]
-            self.events[row][place] = replace(event, message=message)
-        self._text_of = None
-        self._text.clear()
+    def _end_beside_result(self, tag: str) -> None:
+        if not self._depth:
+            self._end_parent(is_case=tag.rpartition(":")[2] == "testcase")
+            return
+        self._depth -= 1
+        if not self._depth and self._parser.CharacterDataHandler is not None:
+            self._parser.CharacterDataHandler = None
+            self._results[-1] = replace(self._results[-1], message="".join(self._text)[:_TEXT_LIMIT])
+            self._text.clear()
+
+    def _end_parent(self, *, is_case: bool) -> None:
+        self._parser.StartElementHandler, self._parser.EndElementHandler = self._start, None
+        if is_case:
+            row = self._n_flushed + len(self._cases) - 1
+            self.events.setdefault(row, []).extend(self._results)
+        else:
+            self.n_outside += len(self._results)
+        self._results = []
+
+    def _add_text(self, text: str) -> None:
+        if sum(map(len, self._text)) < _TEXT_LIMIT:
+            self._text.append(text[:_TEXT_LIMIT])
 
     def _flush(self) -> None:
         """Turn the block's attributes into columns."""
-        if not self._text_of:
-            self._count_ended()
         cases = self._cases
         if not cases:
             return

@@ -15,7 +15,9 @@ from fastci_ml.sources.presets import PRESETS
 from fastci_ml.sources.tables import read_table
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "ci_logs"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no published histories beside the checkout: {DATA}")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"no published histories beside the checkout: {DATA}"
+)
 
 
 def read(preset: str, file: str) -> tuple[pa.Table, pa.Table]:
