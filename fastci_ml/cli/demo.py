@@ -52,51 +52,46 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _walk(demo: DemoRepository, checkout: Path) -> int:
-    from fastci_ml.replay.demo import FAST_TESTS, PYTEST_ARGUMENTS, SELF_HISTORY
+    """Exit code of the first step that does not do its job, else 0."""
+    steps = _steps(demo, checkout)
+    for number, (text, words) in enumerate(steps, start=1):
+        answer(f"\n# {number}/{len(steps)} {text}")
+        answer(f"$ fastci-ml {shlex.join(words)}")
+        sys.stdout.flush()
+        # -P: the program is the installed one; the folder that it starts in holds a copy with a fault.
+        command = [sys.executable, "-P", "-m", "fastci_ml", *words]
+        code = subprocess.run(command, cwd=demo.root, check=False).returncode
+        if code and not (words[0] == "run" and code == _TESTS_FAILED):
+            return code
+    return 0
 
-    learn = (
+
+def _steps(demo: DemoRepository, checkout: Path) -> list[tuple[str, list[str]]]:
+    """What each step is for, and its command."""
+    from fastci_ml.replay.demo import ARGUMENTS_FILE, SELF_HISTORY
+
+    fault = demo.fault
+    return [
         ("Read the recorded runs of this project's own tests.", ["ingest", str(checkout / SELF_HISTORY)]),
         ("What is in the history now?", ["status"]),
         ("Learn which tests fail on which changes; log and register the model.", ["train"]),
-    )
-    for text, words in learn:
-        if code := _step(text, words, demo):
-            return code
-    fault = demo.fault
-    text = (
-        f"A change comes in. {demo.path}:{fault.line} now says\n    {fault.after}\n  where it said\n"
-        f"    {fault.before}\n  Make the plan for it: which tests first, and why."
-    )
-    if code := _step(text, ["rank", "--base", demo.base[:12], "--head", demo.head[:12]], demo):
-        return code
-    tests = [name for name in FAST_TESTS if (demo.root / name).exists()]
-    words = ["run", "plan.json", "--junit", "junit.xml", "--", *tests, *PYTEST_ARGUMENTS]
-    code = _step("Run the plan. A test fails, as it should: the question is how soon.", words, demo)
-    if code not in (0, _TESTS_FAILED):
-        return code
-    close = (
+        (
+            "Plan for a change that has just come in: which tests first, and why.\n"
+            f"#     {demo.path}:{fault.line} said {fault.before}\n"
+            f"#     {demo.path}:{fault.line} says {fault.after}",
+            ["rank", "--base", demo.base[:12], "--head", demo.head[:12]],
+        ),
+        (
+            "Run the plan. Tests fail, as they should: the question is how soon.",
+            ["run", "plan.json", "--junit", "junit.xml", "--", f"@{ARGUMENTS_FILE}"],
+        ),
         (
             "Log what the run showed on the model version that ranked it.",
             ["outcome", "plan.json", "junit.xml"],
         ),
         ("Which versions are there, and how did they do?", ["models"]),
-        ("How would other policies have ordered the same runs?", ["replay", "--prediction"]),
-    )
-    for text, words in close:
-        if code := _step(text, words, demo):
-            return code
-    return 0
-
-
-def _step(text: str, words: list[str], demo: DemoRepository) -> int:
-    """Say what comes, print the command, run it in the demo's repository."""
-    answer(f"\n# {text}")
-    answer(f"$ fastci-ml {shlex.join(words)}")
-    sys.stdout.flush()
-    # -P: the program is the installed one; the folder that it starts in holds a copy of it with a fault.
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "fastci_ml", *words], cwd=demo.root, check=False
-    ).returncode
+        ("How would other policies have ordered the recorded runs?", ["replay", "--prediction"]),
+    ]
 
 
 @contextmanager

@@ -42,6 +42,8 @@ PYTEST_ARGUMENTS = (
     "-q",
 )
 
+# In the demo's repository: what `pytest @fast-tests.txt` reads, one argument a line.
+ARGUMENTS_FILE = "fast-tests.txt"
 SELF_HISTORY = Path("data", "selfhistory", "runs")
 # The fault of the demo: the first of this kind in a module that many fast tests look at.
 _FAULTY_PATH = Path("fastci_ml", "metrics", "ordering.py")
@@ -106,6 +108,8 @@ def make_repository(checkout: Path, root: Path) -> DemoRepository:
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    arguments = [*FAST_TESTS, *PYTEST_ARGUMENTS, "--tb=no"]
+    (root / ARGUMENTS_FILE).write_text("\n".join(arguments) + "\n", encoding="utf-8")
     (root / "fastci.toml").write_text(f"lane = {json.dumps(lane)}\n", encoding="utf-8")
     _git(root, "init", "--quiet", "--initial-branch=main")
     base = _commit(root, "The project as it is")
