@@ -37,6 +37,7 @@ from fastci_ml.learn.registry_client import (
     KIND,
     MODEL_ID,
     TEST_METRIC,
+    check_database,
     find_versions,
     log_outcome,
     probe,
@@ -243,11 +244,29 @@ class Registry:
             from sqlalchemy.exc import SQLAlchemyError
 
             failures = (*failures, CommandError, SQLAlchemyError)
-            self._settings.state_dir.mkdir(parents=True, exist_ok=True)
         try:
+            if self.uri.startswith("sqlite:"):
+                self._prepare_local_store()
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri), failures
         except failures as error:
             raise registry_error(self.uri, error) from error
+
+    def _prepare_local_store(self) -> None:
+        """Make sure that the database can be opened: MLflow would try for minutes."""
+        from sqlalchemy import make_url
+
+        database = make_url(self.uri).database or ""
+        if self._settings.tracking_uri is None:
+            path = self._settings.state_dir / "mlflow.db"
+            if database != str(
+                path
+            ):  # SQLAlchemy unquotes a %20 and cuts at a ?; MLflow takes them literally
+                raise RegistryError(
+                    f"{path}: MLflow cannot keep a database below a folder with % or ? in its name",
+                    hint="set tracking_uri, or another state_dir, in [tool.fastci]",
+                )
+            path.parent.mkdir(parents=True, exist_ok=True)
+        check_database(self.uri, database)
 
     def _experiment(self, client: MlflowClient) -> str:
         experiment = client.get_experiment_by_name(self.model_name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +38,21 @@ def probe(uri: str) -> None:
     except urllib.error.HTTPError:
         return  # it answers; whether it lets us in is for MLflow to find out
     except OSError as error:
+        raise registry_error(uri, error) from error
+
+
+def check_database(uri: str, path: str) -> None:
+    """Open an SQLite file as it is; one that does not exist yet is fine, its folder must.
+
+    Raises
+    ------
+    RegistryError
+        If it cannot be opened or is no database.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("pragma schema_version").fetchone()
+    except sqlite3.Error as error:
         raise registry_error(uri, error) from error
 
 

@@ -3,9 +3,9 @@
 The same recipe is judged and shipped, one slice apart. A first ranker learns from the oldest runs and its
 scores on the next slice give the calibration; a second learns from both and is judged, with that calibration,
 on the last slice. What ships is a third ranker that learned from everything, with the calibration of the
-second on the last slice. Shipping the second itself keeps scores and calibration of one model, but leaves the
-newest runs out of the trees: on the histories at hand that lost up to .04 of APFD, for calibration slopes that
-were .06 closer to 1 (docs/decisions/0004).
+second on the last slice. Shipping the second itself keeps scores and calibration of one model, but leaves
+the newest runs out of the trees: on the histories at hand that lost up to .04 of APFD, for calibration slopes
+that were .06 closer to 1 (docs/decisions/0004).
 """
 
 from __future__ import annotations

@@ -206,6 +206,43 @@ def test_a_database_of_another_release_is_left_alone_with_the_way_out(make_setti
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("content", [b"no database at all, but long enough to be read as one" * 20, None])
+def test_a_store_that_cannot_be_opened_is_told_within_seconds(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "mlflow.db"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    start = time.monotonic()
+    with pytest.raises(RegistryError, match=r"file is not a database|unable to open"):
+        Registry(Settings(root=tmp_path, state_dir=tmp_path)).versions()
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "é"])
+def test_the_local_store_lies_under_the_state_folder_whatever_its_name(
+    mlflow_template: Path, tmp_path: Path, bundle_dir: Path, name: str
+) -> None:
+    state_dir = tmp_path / name
+    state_dir.mkdir()
+    (state_dir / "mlflow.db").write_bytes(mlflow_template.read_bytes())
+    registry = Registry(Settings(root=tmp_path, state_dir=state_dir))
+    bundle = ModelBundle.load(bundle_dir)
+    registry.log_training(bundle_dir, bundle, [])
+    assert registry.pull("champion", tmp_path / "pulled").digest == bundle.digest
+    assert (state_dir / "mlartifacts").is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model", "pulled"])
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a?b"])
+def test_a_folder_that_mlflow_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
+    registry = Registry(Settings(root=tmp_path, state_dir=tmp_path / name))
+    with pytest.raises(RegistryError, match=r"% or \?") as raised:
+        registry.versions()
+    assert "tracking_uri" in str(raised.value.hint)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_mlflow_the_hint_says_what_to_install(tmp_path: Path) -> None:
     code = """
 import sys
