@@ -1,7 +1,7 @@
 """Append what a plan's run showed to the history, and log it on the model version that ranked the plan.
 
 RESULTS are JUnit XML files or report logs of the run, or folders of them. Repeating the command changes
-nothing. If the MLflow server is away, the outcome waits in the spool (`fastci-ml models` sends it), and the
+nothing. If the MLflow server is away, the outcome waits in the spool (`fastci-ml models flush` sends it), and the
 exit code is 0 all the same.
 """
 
@@ -73,7 +73,7 @@ def _log(record: dict[str, Any], settings: Settings) -> str:
     except RegistryError as error:
         path = spool.add(record)
         tell(f"warning: {error}")
-        tell(f"  the outcome waits in {path}; later: fastci-ml models")
+        tell(f"  the outcome waits in {path}; later: fastci-ml models flush")
         return "spooled"
     waiting = spool.flush(registry)
     if waiting.n_sent:
