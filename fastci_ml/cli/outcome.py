@@ -1,8 +1,8 @@
 """Append what a plan's run showed to the history, and log it on the model version that ranked the plan.
 
 RESULTS are JUnit XML files or report logs of the run, or folders of them. Repeating the command changes
-nothing. If the MLflow server is away, the outcome waits in the spool (`fastci-ml models flush` sends it), and the
-exit code is 0 all the same.
+nothing. If the MLflow server is away, the outcome waits in the spool (`fastci-ml models flush` sends it), and
+the exit code is 0 all the same.
 """
 
 from __future__ import annotations
