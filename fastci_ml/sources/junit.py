@@ -155,11 +155,7 @@ class _Reader:
             return
         blank = [""] * len(cases)
         classnames, names, times, files = (column or blank for column in _columns(cases))
-        node_ids, is_joined = self._ids.map(
-            pa.array(classnames, pa.string()).dictionary_encode(),
-            pa.array(names, pa.string()),
-            pa.array(files, pa.string()).dictionary_encode() if any(files) else None,
-        )
+        node_ids, is_joined = self._ids.map(classnames, names, files)
         self.node_ids.append(node_ids)
         self.is_joined.append(is_joined)
         durations_s, n_bad = parse_times(times)

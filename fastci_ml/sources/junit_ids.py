@@ -9,7 +9,7 @@ convention.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +53,7 @@ class JunitIds:
     """
 
     def __init__(self, collected: Iterable[str] = (), root: Path | None = None) -> None:
-        self._root = root
-        self._prefixes: dict[tuple[str, str], tuple[str, bool]] = {}
-        self._collected_prefixes: dict[str, str] = {}
+        collected_prefixes: dict[str, str] = {}
         exact: dict[str, str] = {}
         twice: set[str] = set()
         for node_id in collected:
@@ -64,25 +62,26 @@ class JunitIds:
             if exact.setdefault(key, node_id) != node_id:
                 twice.add(key)
             parts = split_node_id(node_id)
-            self._collected_prefixes[classname] = "::".join((parts.path, *parts.names[:-1])) + "::"
+            collected_prefixes[classname] = "::".join((parts.path, *parts.names[:-1])) + "::"
         for key in twice:
             del exact[key]
+        self._prefixes = _Prefixes(collected_prefixes, root)
         self._keys = pa.array(exact.keys(), pa.string()) if exact else None
         self._ids = pa.array(exact.values(), pa.string())
 
     def map(
-        self, classnames: pa.Array, names: pa.Array, files: pa.Array | None = None
+        self, classnames: Sequence[str], names: Sequence[str], files: Sequence[str] = ()
     ) -> tuple[pa.Array, np.ndarray]:
         """Node ids of many cases.
 
         Parameters
         ----------
-        classnames : pyarrow.DictionaryArray, shape (n,)
-            Empty where the report has none.
-        names : pyarrow.StringArray, shape (n,)
+        classnames : sequence of str, shape (n,)
+            Empty text where the report has none.
+        names : sequence of str, shape (n,)
             As reported.
-        files : pyarrow.DictionaryArray, shape (n,), optional
-            The ``file`` attribute; empty where a case has none.
+        files : sequence of str, shape (n,), optional
+            The ``file`` attribute; empty text where a case has none.
 
         Returns
         -------
@@ -91,59 +90,72 @@ class JunitIds:
         is_joined : bool array, shape (n,)
             Whether the id is certain.
         """
-        values = classnames.dictionary.to_pylist()
-        groups = np.from_dlpack(classnames.indices)
-        pairs = [(value, "") for value in values]
-        if files is not None:
-            file_values = files.dictionary.to_pylist()
-            packed = groups.astype(np.int64) * len(file_values) + np.from_dlpack(files.indices)
-            packed, groups = np.unique(packed, return_inverse=True)
-            pairs = [(values[p // len(file_values)], file_values[p % len(file_values)]) for p in packed]
-        found = [self._prefix(*pair) for pair in pairs]
-        prefixes = pa.array([prefix for prefix, _ in found], pa.string())
-        certain = np.array([is_certain for _, is_certain in found], bool)
-        node_ids = pc.binary_join_element_wise(prefixes.take(pa.array(groups)), names, "")
-        is_joined = certain[groups]
-        odd = [group for group, (classname, _) in enumerate(pairs) if not classname]
-        is_odd = _lengths(names) == 0
-        if odd or is_odd.any():
-            is_odd |= np.isin(groups, odd)
-            node_ids, is_joined = self._half_named(is_odd, names, node_ids, is_joined)
+        keys = classnames
+        if any(files):
+            keys = [f"{name}{_BETWEEN}{file}" for name, file in zip(classnames, files, strict=True)]
+        prefixes = list(map(self._prefixes.__getitem__, keys))
+        name_column = pa.array(names, pa.string())
+        node_ids = pc.binary_join_element_wise(pa.array(prefixes, pa.string()), name_column, "")
+        is_joined = self._prefixes.are_certain(keys)
+        if "" in names or "" in classnames:
+            node_ids, is_joined = self._half_named(classnames, names, node_ids, is_joined)
         if self._keys is None:
             return node_ids, is_joined
-        keys = pc.binary_join_element_wise(classnames.cast(pa.string()), names, _BETWEEN)
-        places = pc.index_in(keys, value_set=self._keys)
+        mangled = pc.binary_join_element_wise(pa.array(classnames, pa.string()), name_column, _BETWEEN)
+        places = pc.index_in(mangled, value_set=self._keys)
         is_exact = np.from_dlpack(pc.is_valid(places).cast(pa.uint8())).astype(bool)
         return pc.coalesce(self._ids.take(places), node_ids), is_joined | is_exact
 
     def _half_named(
-        self, is_odd: np.ndarray, names: pa.Array, node_ids: pa.Array, is_joined: np.ndarray
+        self,
+        classnames: Sequence[str],
+        names: Sequence[str],
+        node_ids: pa.Array,
+        is_joined: np.ndarray,
     ) -> tuple[pa.Array, np.ndarray]:
         """Rows without a class name or a name: pytest writes a module that it could not collect so."""
         texts, is_joined = node_ids.to_pylist(), is_joined.copy()
-        for row in np.flatnonzero(is_odd).tolist():
-            name = names[row].as_py()
-            if name:
-                texts[row], is_joined[row] = self._prefix(name, "")
-            texts[row] = texts[row].removesuffix("::") or "unnamed"
+        for row, (classname, name) in enumerate(zip(classnames, names, strict=True)):
+            if name and not classname:
+                texts[row] = self._prefixes[name]
+                is_joined[row] = self._prefixes.are_certain([name])[0]
+            if not (name and classname):
+                texts[row] = texts[row].removesuffix("::") or "unnamed"
         return pa.array(texts, pa.string()), is_joined
 
-    def _prefix(self, classname: str, file: str) -> tuple[str, bool]:
-        """What stands before the name in the node id, and whether that is certain."""
-        key = (classname, file)
-        if key not in self._prefixes:
-            self._prefixes[key] = self._find_prefix(classname, file.replace("\\", "/"))
-        return self._prefixes[key]
 
-    def _find_prefix(self, classname: str, file: str) -> tuple[str, bool]:
+class _Prefixes(dict[str, str]):
+    """What stands before the name in a node id, by class name (and file); found when first asked for."""
+
+    def __init__(self, collected: Mapping[str, str], root: Path | None) -> None:
+        super().__init__()
+        self._collected = collected
+        self._root = root
+        self._certain: set[str] = set()
+
+    def __missing__(self, key: str) -> str:
+        classname, _, file = key.partition(_BETWEEN)
+        prefix, is_certain = self._find(classname, file.replace("\\", "/"))
+        self[key] = prefix
+        if is_certain:
+            self._certain.add(key)
+        return prefix
+
+    def are_certain(self, keys: Sequence[str]) -> np.ndarray:
+        """Whether each prefix is certain, for keys that were asked for before."""
+        if not self._certain:
+            return np.zeros(len(keys), bool)
+        return np.fromiter(map(self._certain.__contains__, keys), bool, len(keys))
+
+    def _find(self, classname: str, file: str) -> tuple[str, bool]:
         # An inherited test names the file of its base class: then the class name does not begin with it.
         module = _mangle_path(file) if file else ""
         if module and f"{classname}.".startswith(f"{module}."):
             classes = classname[len(module) + 1 :]
             return "::".join([file, *classes.split(".")] if classes else [file]) + "::", True
-        if classname in self._collected_prefixes:
+        if classname in self._collected:
             # The module and class are known, the test is not: renamed, removed, or other parameters.
-            return self._collected_prefixes[classname], False
+            return self._collected[classname], False
         if self._root is not None:
             segments = classname.split(".")
             n_path = _existing(self._root, segments)
@@ -164,11 +176,6 @@ def _existing(root: Path, segments: list[str]) -> int:
         if root.joinpath(*segments[:n_path]).with_suffix(".py").is_file():
             return n_path
     return 0
-
-
-def _lengths(texts: pa.Array) -> np.ndarray:
-    """Bytes of each text."""
-    return np.from_dlpack(pc.binary_length(texts))
 
 
 def _join(segments: list[str], n_path: int) -> str:

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from _pytest.junitxml import bin_xml_escape, mangle_test_address
 from hypothesis import given
@@ -30,8 +29,7 @@ IDS = [
 
 
 def map_one(ids: JunitIds, classname: str, name: str, file: str | None = None) -> tuple[str, bool]:
-    files = None if file is None else pa.array([file]).dictionary_encode()
-    node_ids, is_joined = ids.map(pa.array([classname]).dictionary_encode(), pa.array([name]), files)
+    node_ids, is_joined = ids.map([classname], [name], [] if file is None else [file])
     return node_ids[0].as_py(), bool(is_joined[0])
 
 
