@@ -7,9 +7,11 @@ says so. Tests that the plan does not know are run by the plugin all the same.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,23 +56,21 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastci_ml.planning.plan import make_plan, read_change
     from fastci_ml.planning.prioritize import Objective
-    from fastci_ml.sources.environment import detect_lane
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.repository import Repository
 
     notes: list[str] = []
-    with Repository(settings.root) as repository:
-        change = read_change(repository, args.base, args.head)
-    plan = make_plan(
-        change,
-        lane=args.lane or settings.lane or detect_lane(),
-        bundle=_load_bundle(args.model, settings, notes.append),
-        store=HistoryStore(args.history or settings.history_dir),
-        collected=_read_collected(args.collected),
-        objective=Objective(args.objective),
-        notes=notes,
-    )
-    text = plan.dumps()
+    with _without_collection(), Repository(settings.root) as repository:
+        plan = make_plan(
+            read_change(repository, args.base, args.head),
+            lane=args.lane or settings.lane or _detect_lane(),
+            bundle=_load_bundle(args.model, settings, notes.append),
+            store=HistoryStore(args.history or settings.history_dir),
+            collected=_read_collected(args.collected),
+            objective=Objective(args.objective),
+            notes=notes,
+        )
+        text = plan.dumps()
     _write(args.out, text)
     for note in plan.notes:
         tell(f"note: {note}")
@@ -79,6 +79,24 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     else:
         answer(_describe(plan, args.out))
     return 0
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Do without the garbage collector: a plan is many small objects, and none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _detect_lane() -> str:
+    from fastci_ml.sources.environment import detect_lane
+
+    return detect_lane()
 
 
 def _load_bundle(given: Path | None, settings: Settings, note: Callable[[str], None]) -> ModelBundle | None:
@@ -119,7 +137,7 @@ def _write(path: Path, text: str) -> None:
     """Write the plan in one step: a reader sees the old one or the whole new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="ascii")
+        part.write_bytes(text.encode("ascii"))
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -133,7 +151,8 @@ def _describe(plan: Plan, path: Path) -> str:
     summary, model = plan.summary, plan.model
     version = f" version {model['version']}" if model["version"] else ""
     lines = [
-        f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, {summary['duration_s']:.1f} s expected",
+        f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, "
+        f"{summary['duration_s']:.1f} s expected",
         f"ranked by {model['kind']} {model['name']!r}{version}",
     ]
     for test in plan.tests[:_DEFAULT_TOP]:

@@ -50,14 +50,21 @@ class NameIndex:
 
     def extend(self, node_ids: Sequence[str]) -> None:
         """Index the tests from the first unknown on; `node_ids` is the whole list by code."""
-        postings, folders = self._postings, self._folders
+        postings = self._postings
+        path = None
         for code in range(self._n_tests, len(node_ids)):
-            path, _, names = node_ids[code].partition("::")
+            before, (path, _, names) = path, node_ids[code].partition("::")
+            if path != before:  # the tests of a file mostly stand together
+                of_path = name_tokens(path)
+                holders = [postings.setdefault(token, []) for token in of_path]
+                folder = self._folders.setdefault(folder_of(path), len(self._folders))
+            for codes in holders:
+                codes.append(code)
             # Without the parameters: their values are no names.
-            for token in name_tokens(path) | name_tokens(names.partition("[")[0]):
+            for token in name_tokens(names.partition("[")[0]) - of_path:
                 postings.setdefault(token, []).append(code)
             self._paths.setdefault(path, []).append(code)
-            self._folder_of_test.append(folders.setdefault(folder_of(path), len(folders)))
+            self._folder_of_test.append(folder)
         self._n_tests = len(node_ids)
 
     def near(self, tests: NDArray[np.int64]) -> Nearness:

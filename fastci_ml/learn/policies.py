@@ -52,8 +52,14 @@ def expected_durations(X: _Matrix) -> _Scores:
     """
     means = _column(X, "duration_mean_s")
     is_known = np.isfinite(means)
-    usual = float(np.median(means[is_known])) if is_known.any() else _ANY_DURATION_S
+    usual = _median(means[is_known]) if is_known.any() else _ANY_DURATION_S
     return np.maximum(np.where(is_known, means, usual), MIN_DURATION_S)
+
+
+def _median(values: _Scores) -> float:
+    # `np.median` would load `numpy.ma`, which `rank` does without.
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _column(X: _Matrix, name: str) -> _Scores:
