@@ -19,7 +19,7 @@ from fastci_ml.errors import TooLittleDataError, UsageError
 from fastci_ml.settings import Settings
 
 if TYPE_CHECKING:
-    from fastci_ml.replay.prediction import FitRanker, PredictionReplay
+    from fastci_ml.replay.prediction import PredictionReplay
     from fastci_ml.replay.protocol import Protocol
 
 _DEFAULT_START, _DEFAULT_RETRAIN = 0.3, 0.1
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("nothing to replay", hint="fastci-ml replay --prediction")
     from fastci_ml.features.log import build_log
     from fastci_ml.features.matrix import build_matrix
-    from fastci_ml.replay.prediction import replay_prediction
+    from fastci_ml.replay.prediction import fit_model, replay_prediction
     from fastci_ml.replay.tables import replay_document
     from fastci_ml.sources.history import HistoryStore
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         build_matrix(log, progress),
         protocol,
         policies=policies,
-        fit=None if args.no_model else _model_fit(args.seed),
+        fit=None if args.no_model else fit_model(args.seed),
         progress=progress,
     )
     if args.json:
@@ -112,12 +112,6 @@ def _policies(names: str | None) -> tuple[str, ...]:
         if name not in POLICIES:
             raise UsageError(f"unknown policy {name!r}", hint=f"choose from {', '.join(POLICIES)}")
     return chosen
-
-
-def _model_fit(seed: int) -> FitRanker:
-    from fastci_ml.learn.training import fit_ranker
-
-    return lambda features, labels, runs: fit_ranker(features, labels, runs=runs, seed=seed)
 
 
 def _print_text(replay: PredictionReplay) -> None:

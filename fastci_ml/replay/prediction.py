@@ -131,6 +131,14 @@ def replay_prediction(
     )
 
 
+def fit_model(seed: int) -> FitRanker:
+    """Training of the model that bundles hold, as `replay_prediction` asks for it."""
+    # scikit-learn is loaded by those who want the model only.
+    from fastci_ml.learn.training import fit_ranker
+
+    return lambda features, labels, runs: fit_ranker(features, labels, runs=runs, seed=seed)
+
+
 def _model_scores(
     log: RunLog, X: _Matrix, protocol: Protocol, fit: FitRanker | None, progress: ProgressHook
 ) -> tuple[_Floats | None, int, str]:

@@ -1,14 +1,17 @@
-"""What a prediction replay says: as text for a person, as an object for a machine."""
+"""What a prediction replay says: text for a person, numbers for a notebook, one object for a machine."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastci_ml.metrics.intervals import Interval
 from fastci_ml.replay.comparison import Comparison, Row, compare_all_failures, compare_new_failures
 from fastci_ml.replay.prediction import PredictionReplay
 from fastci_ml.replay.scoring import METRICS, MODEL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = "fastci.replay/1"
 # Heading, metric, and whether the difference to the best simple policy stands beside it: it does for the two
@@ -59,6 +62,32 @@ def _difference(interval: Interval | None) -> str:
     if interval is None:
         return "-"
     return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def comparison_frame(comparison: Comparison) -> pd.DataFrame:
+    """Lay out one comparison as numbers.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a policy, by kind and name, in the order of the replay. Columns by metric and figure: ``mean``
+        over the runs; ``vs_best``, the paired difference to the best simple policy of that metric, with the
+        ends ``low`` and ``high`` of its 95% interval. NaN without runs; NaN differences without simple
+        policies.
+    """
+    import pandas as pd
+
+    unknown = Interval(mean=math.nan, low=math.nan, high=math.nan)
+    cells: dict[tuple[str, str], list[float]] = {}
+    for metric in METRICS:
+        found = [row.differences.get(metric, unknown) for row in comparison.rows]
+        cells[metric, "mean"] = [row.means[metric] for row in comparison.rows]
+        cells[metric, "vs_best"] = [interval.mean for interval in found]
+        cells[metric, "low"] = [interval.low for interval in found]
+        cells[metric, "high"] = [interval.high for interval in found]
+    rows = [(row.kind, row.name) for row in comparison.rows]
+    frame = pd.DataFrame(cells, index=pd.MultiIndex.from_tuples(rows, names=["kind", "policy"]))
+    return frame.rename_axis(columns=["metric", "figure"])
 
 
 def replay_notes(replay: PredictionReplay) -> list[str]:

@@ -15,7 +15,9 @@ from fastci_ml.learn.policies import POLICIES
 from fastci_ml.replay.comparison import compare_all_failures
 from fastci_ml.replay.prediction import PredictionReplay, replay_prediction
 from fastci_ml.replay.protocol import Protocol
+from fastci_ml.replay.scoring import METRICS
 from fastci_ml.replay.tables import (
+    comparison_frame,
     comparison_heading,
     replay_cells,
     replay_comparisons,
@@ -55,6 +57,23 @@ def test_table_has_every_policy_and_one_best_a_metric(replay: PredictionReplay) 
             if heading.startswith("vs"):
                 assert [row[column] for row in rows].count("best") == 1
         assert f"{comparison.n_failures:,} in {comparison.n_runs:,} runs" in comparison_heading(comparison)
+
+
+def test_frame_has_every_policy_and_the_figures_of_the_comparison(replay: PredictionReplay) -> None:
+    comparison = compare_all_failures(replay)
+    frame = comparison_frame(comparison)
+    assert list(frame.index) == [(row.kind, row.name) for row in comparison.rows]
+    assert list(frame.columns.unique("metric")) == list(METRICS)
+    for row, (_, cells) in zip(comparison.rows, frame.iterrows(), strict=True):
+        for metric, interval in row.differences.items():
+            found = cells[metric][["mean", "vs_best", "low", "high"]].tolist()
+            assert found == [row.means[metric], interval.mean, interval.low, interval.high]
+
+
+def test_frame_without_simple_policies_knows_no_differences(busy_log: RunLog) -> None:
+    replay = replay_prediction(busy_log, build_matrix(busy_log), Protocol(), policies=[])
+    frame = comparison_frame(compare_all_failures(replay))
+    assert frame["apfd"].notna().to_numpy().tolist() == [[True, False, False, False]]
 
 
 def test_replay_without_a_pass_to_fail_failure_says_so(make_log: Callable[..., RunLog]) -> None:
