@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Shapes as well as colours: marks lie on each other, and not everyone sees the colours.
-_MARKERS = "ox_^vs"
+_MARKERS = "ox^svd"
 _RECALLS = METRICS[-len(RECALL_SHARES) :]
 
 
