@@ -132,6 +132,9 @@ def _refuse(message: str, hint: str | None) -> Admission:
 
 def _read(path: Path) -> Plan:
     try:
+        if path.exists() and not path.is_file():
+            # Opening a pipe that nobody writes to would block the tests for ever.
+            raise PlanError(f"{path}: no regular file", hint="fastci-ml rank --out plan.json")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"{path}: {error}", hint="fastci-ml rank --out plan.json") from error

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
@@ -25,6 +26,8 @@ from fastci_ml.records.ids import NodeId
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL = "fastci"
+# Marks of plugins that skip or fail a test unless others ran before it, and the plugins.
+_ORDERING_MARKS = {"dependency": "pytest-dependency", "order": "pytest-order"}
 
 ReturnT = TypeVar("ReturnT")
 Rest = ParamSpec("Rest")
@@ -123,7 +126,10 @@ class PlanPlugin:
         seen = [admission.plan_id(node_id) for node_id in node_ids.values()]
         places, tally = select(ids, seen, admission)
         if not self._is_shadow:
-            kept = order_items([items[p] for p in places], [rank_key(ids[p], admission) for p in places])
+            kept = [items[place] for place in places]
+            tally = replace(tally, kept_order=_tied_by(config, kept))
+            if not tally.kept_order:
+                kept = order_items(kept, [rank_key(ids[place], admission) for place in places])
             staying = set(places)
             left_out = [item for place, item in enumerate(items) if place not in staying]
             if left_out:
@@ -178,3 +184,14 @@ class PlanPlugin:
         )
         for line in (*lines, *self._notes):
             terminalreporter.write_line(plan_summary.printable(line))
+
+
+def _tied_by(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    """What needs the usual order, in words; empty where nothing does."""
+    if config.getoption("stepwise", False):
+        # It deselects whatever stands before the last failure in the usual order, as passed.
+        return "--stepwise"
+    for mark, plugin in _ORDERING_MARKS.items():
+        if any(item.get_closest_marker(mark) for item in items):
+            return f"tests marked {mark!r} ({plugin})"
+    return ""

@@ -55,7 +55,7 @@ def summary(
     else:
         yield from _followed(tally, len(ran))
     if tally.unknown:
-        word = "run all the same" if is_shadow else "run first"
+        word = "run all the same" if is_shadow or tally.kept_order else "run first"
         yield f"unknown to the plan, {word}: {_count(len(tally.unknown))}"
         yield from _names(tally.unknown)
     if tally.missing:
@@ -70,7 +70,8 @@ def _followed(tally: Tally, n_ran: int) -> Iterator[str]:
     if tally.n_left_out and not tally.n_kept:
         yield f"nothing to run: the plan leaves out all {_count(tally.n_collected)} collected, on purpose"
     else:
-        yield f"ran {n_ran} of {_count(tally.n_collected)} collected, in the order of the plan"
+        order = f"the usual order, for {tally.kept_order}" if tally.kept_order else "the order of the plan"
+        yield f"ran {n_ran} of {_count(tally.n_collected)} collected, in {order}"
     if tally.n_left_out:
         by_decision = ", ".join(f"{number} {word}" for word, number in tally.left_out.items())
         yield f"left out by decision: {tally.n_left_out} ({by_decision}), expected {tally.saved_s:.1f} s"

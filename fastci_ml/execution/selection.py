@@ -36,6 +36,8 @@ class Tally:
         Tests that run and have none.
     saved_s : float
         Sum of the expected durations of what is left out, where the plan has one.
+    kept_order : str
+        What made the tests keep their usual order; empty where they follow that of the plan.
     """
 
     n_collected: int
@@ -47,6 +49,7 @@ class Tally:
     expected_s: float = 0.0
     n_untimed: int = 0
     saved_s: float = 0.0
+    kept_order: str = ""
 
     @property
     def n_left_out(self) -> int:

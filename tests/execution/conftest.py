@@ -60,7 +60,7 @@ class Suite:
         path.write_text(json.dumps({**json.loads(plan.dumps()), **changes}))
         return path
 
-    def pytest(self, *arguments: str, cwd: str = ".") -> Ran:
+    def pytest(self, *arguments: str, cwd: str = ".", has_cache: bool = False) -> Ran:
         """Run pytest as a user would; the order is that of the reports."""
         log = self.root.parent / "report.jsonl"
         log.unlink(missing_ok=True)
@@ -68,8 +68,7 @@ class Suite:
             sys.executable,
             "-m",
             "pytest",
-            "-p",
-            "no:cacheprovider",
+            *(() if has_cache else ("-p", "no:cacheprovider")),
             f"--report-log={log}",
             *arguments,
         ]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,8 +54,10 @@ def test_missing_or_hostile_file_is_refused(suite, content):
     assert "the plan cannot be used" in found.message
 
 
-def test_folder_in_place_of_a_plan_is_refused(suite):
+def test_folder_or_pipe_in_place_of_a_plan_is_refused(suite):
     assert not ask(suite, suite.root).holds
+    os.mkfifo(suite.root / "pipe")
+    assert "no regular file" in ask(suite, suite.root / "pipe").message
 
 
 def test_edited_tracked_file_is_refused_and_an_untracked_one_is_not(suite):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -321,3 +322,49 @@ def test_plan_json_with_keys_of_the_future_is_followed(suite):
     document["new"] = document["tests"][0]["new"] = {"key": 1}
     plan.write_text(json.dumps(document))
     assert suite.pytest(f"--fastci-plan={plan}").order == [ALL[1]]
+
+
+def test_stepwise_never_takes_a_test_for_passed_that_the_plan_put_later(make_suite):
+    body = "def test_x(): assert 0\ndef test_y(): pass\ndef test_z(): assert 0\n"
+    suite = make_suite({"test_a.py": body})
+    ids = [f"test_a.py::test_{c}" for c in "xyz"]
+    first = suite.pytest(f"--fastci-plan={suite.plan(ids[::-1])}", "--stepwise", has_cache=True)
+    assert (first.code, first.order) == (pytest.ExitCode.INTERRUPTED, ids[:1])
+    assert "in the usual order, for --stepwise" in first.output
+    (suite.root / "test_a.py").write_text(body.replace("assert 0", "pass", 1))
+    subprocess.run(["git", "commit", "-aqm", "fix x"], cwd=suite.root, check=True)
+    second = suite.pytest(f"--fastci-plan={suite.plan(ids[::-1])}", "--stepwise", has_cache=True)
+    assert (second.code, second.outcomes) == (
+        pytest.ExitCode.INTERRUPTED,
+        {ids[0]: "passed", ids[1]: "passed", ids[2]: "failed"},
+    )
+
+
+# What pytest-dependency does: a test that depends on one which has not passed yet is skipped, and the run is
+# a success.
+_DEPENDENCY = """
+import pytest
+passed = set()
+def pytest_configure(config):
+    config.addinivalue_line("markers", "dependency(depends=()): as in pytest-dependency")
+def pytest_runtest_setup(item):
+    mark = item.get_closest_marker("dependency")
+    if mark and not passed.issuperset(mark.kwargs.get("depends", ())):
+        pytest.skip("depends on what has not passed")
+def pytest_runtest_logreport(report):
+    if report.when == "call" and report.passed:
+        passed.add(report.nodeid.rpartition(":")[2])
+"""
+
+
+def test_marked_dependencies_keep_the_usual_order_so_that_none_is_skipped(make_suite):
+    suite = make_suite(
+        {
+            "conftest.py": _DEPENDENCY,
+            "test_a.py": "import pytest\n@pytest.mark.dependency()\ndef test_x(): pass\n"
+            "@pytest.mark.dependency(depends=['test_x'])\ndef test_y(): assert 0\n",
+        }
+    )
+    ran = suite.pytest(f"--fastci-plan={suite.plan(ALL[1::-1])}")
+    assert (ran.code, ran.order) == (pytest.ExitCode.TESTS_FAILED, ALL[:2])
+    assert "in the usual order, for tests marked 'dependency' (pytest-dependency)" in ran.output
