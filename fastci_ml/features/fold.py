@@ -47,8 +47,7 @@ class _Seen:
     tests: NDArray[np.int64]
     groups: NDArray[np.int64]  # of each test
     counts: NDArray[np.int64]  # tests of each module
-    factors: NDArray[np.float32]  # what the share of each module decays by
-    gains: NDArray[np.float32]  # what one failure adds to the share of each module
+    has_run: NDArray[np.bool_]  # of each module
 
 
 class HistoryFold:
@@ -188,11 +187,13 @@ class HistoryFold:
         seen = self._groups_of(tests)
         decay = self._group_decay
         if self._has_new_groups:
-            decay[(seen.counts > 0) & np.isnan(decay)] = 0
+            decay[seen.has_run & np.isnan(decay)] = 0
             self._has_new_groups = bool(np.isnan(decay).any())
-        decay *= seen.factors
+        np.multiply(decay, _GROUP_DECAY, out=decay, where=seen.has_run)
         if len(failed):
-            decay += np.bincount(seen.groups[failed], minlength=len(decay)) * seen.gains
+            n_failed = np.bincount(seen.groups[failed], minlength=len(decay))
+            places = np.flatnonzero(n_failed)
+            decay[places] += (1 - _GROUP_DECAY) * n_failed[places] / seen.counts[places]
 
     def _take(self, tests: NDArray[np.int64]) -> NDArray[np.float32]:
         """State of some tests, shape (_N_STATE, k): a view where their codes are consecutive, else a copy.
@@ -213,9 +214,7 @@ class HistoryFold:
             return seen
         groups = self._groups.take(tests)
         counts = np.bincount(groups, minlength=len(self._group_decay))
-        factors = np.where(counts, np.float32(_GROUP_DECAY), _ONE)
-        gains = ((1 - _GROUP_DECAY) / np.maximum(counts, 1)).astype(np.float32)
-        self._seen = _Seen(tests, groups, counts, factors, gains)
+        self._seen = _Seen(tests, groups, counts, counts > 0)
         return self._seen
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
