@@ -87,8 +87,9 @@ def _describe(record: dict[str, Any], *, is_new: bool, logged: str) -> str:
     lines = [
         f"run {record['tags']['run_id']}: {found['n_run']} of {found['n_tests']} tests ran by the plan, "
         f"{found['n_left_out']} left out, {found['n_missing']} missing, {found['n_unplanned']} unplanned",
-        f"failures: {found['observed_failures']} observed, expected {expected}; "
-        f"{found['n_other_failures']} of another class, {found['n_flaky']} flaky",
+        f"failures: {found['n_failures']} in all; {found['observed_failures']} of planned tests, expected "
+        f"{expected}; {found['n_unplanned_failures']} of unplanned ones, {found['n_missing']} missing, "
+        f"{found['n_other_failures']} of another class; {found['n_flaky']} flaky",
     ]
     if at is not None:
         lines.append(

@@ -39,6 +39,7 @@ def outcome_record(found: PlanResults) -> dict[str, Any]:
           ``n_missing``: those that it runs and that have none; ``n_unplanned``: results of others;
           ``n_left_out_run``, ``n_left_out_failures``: left out, yet run (shadow mode), and failed then
         - ``n_failures``: tests that speak against the change: test failures, other failures, missing;
+          ``n_unplanned_failures``: test failures of those that the plan does not name;
           ``n_other_failures``: set-up, timeout, crash, infrastructure, environment; ``n_flaky``: failed and
           passed, which speaks against nothing
         - ``expected_failures``: sum of the risks of what ran; ``observed_failures``: test failures among them
@@ -65,6 +66,11 @@ def outcome_record(found: PlanResults) -> dict[str, Any]:
         "n_missing": n_missing,
         "n_unplanned": len(results.keys() - named),
         "n_failures": n_failed + n_other + n_missing,
+        "n_unplanned_failures": sum(
+            result.failure_class is FailureClass.TEST
+            for node_id, result in results.items()
+            if node_id not in named
+        ),
         "n_other_failures": n_other,
         "n_flaky": sum(result.failure_class is FailureClass.FLAKY for result in results.values()),
         "expected_failures": math.fsum(risks) if risks else None,

@@ -22,11 +22,11 @@ from fastci_ml.records.plans import Plan, loads_plan
 from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
+from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import Report, executions_table, join_reports
 
 _NAN = float("nan")
-_SUFFIXES = frozenset({".xml", ".json", ".jsonl", ".log"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,12 @@ def read_results(
     plan_path : Path
         The plan that ran.
     paths : sequence of Path
-        JUnit XML files and report logs of this one run, or folders of them.
+        JUnit XML files and report logs of this one run, or folders of them, where other files are passed over.
     root : Path
         Repository: says what the plan's change touched. Without it the run is kept and its change unknown.
     run_id : str, optional
-        Of the CI run; taken from `digest` by default, so that a repetition is the same run.
+        Of the CI run, which may come in several parts; taken from `digest` by default, so that a repetition
+        is the same run.
 
     Returns
     -------
@@ -109,20 +110,24 @@ def read_results(
     """
     content = _bytes_of_plan(plan_path)
     plan = _load(content, plan_path)
-    files = _find_reports(paths)
+    reports = _find_reports(paths)
+    files = [report.path for report in reports]
     digest = _digest(content, files)
+    # A CI run that is told in several parts (one a shard, one a repetition) gets rows for each: with the same
+    # key a test that is missing in the last part would take the place of its result in another.
+    shard = "" if run_id is None else digest[:16]
     run_id = run_id or f"plan-{digest[:16]}"
     ids = JunitIds((test.id for test in plan.tests), root)
-    report = join_reports([_read_report(file, ids) for file in files])
+    report = join_reports([_read_report(report, ids) for report in reports])
     started_at, finished_at = _span(report, files)
-    executions = executions_table(report, run_id=run_id, job="", shard="", lane=storable(plan.lane))
+    executions = executions_table(report, run_id=run_id, job="", shard=shard, lane=storable(plan.lane))
     results = _fold(executions)
     missing = [test.id for test in plan.tests if test.decision.is_run and test.id not in results]
     changes, note = _changes(plan, root, run_id)
     run = {
         "run_id": run_id,
         "job": "",
-        "shard": "",
+        "shard": shard,
         "base": plan.base,
         "head": plan.head,
         "started_at": started_at,
@@ -135,7 +140,7 @@ def read_results(
         run_id=run_id,
         results=results,
         finished_at=finished_at,
-        executions=_with_missing(executions, missing, run_id, plan.lane),
+        executions=_with_missing(executions, missing, run_id, shard, storable(plan.lane)),
         runs=_table(RUNS, [run]),
         changes=changes,
         notes=(*report.notes, *note),
@@ -159,24 +164,21 @@ def _load(content: bytes, path: Path) -> Plan:
     return plan
 
 
-def _find_reports(paths: Sequence[Path]) -> list[Path]:
+def _find_reports(paths: Sequence[Path]) -> list[ReportFile]:
     """Report files among `paths` and in the folders among them, by path."""
-    files: set[Path] = set()
+    files: list[ReportFile] = []
     for path in paths:
-        found = [path] if not path.is_dir() else [p for p in path.rglob("*") if p.suffix in _SUFFIXES]
+        found, problems = find_reports([path], has_mapping=False)
+        if problems:
+            raise ReportError(problems[0], hint="fastci-ml run plan.json --junit FILE")
         if not found:
-            raise ReportError(f"{path}: no test report in it, expected {' or '.join(sorted(_SUFFIXES))}")
-        files.update(found)
-    missing = sorted(file for file in files if not file.is_file())
-    if missing:
-        raise ReportError(f"{missing[0]}: no such file", hint="fastci-ml run plan.json --junit FILE")
-    return sorted(files)
+            raise ReportError(f"{path}: no test report in it, expected JUnit XML or a pytest report log")
+        files += found
+    return sorted({file.path.resolve(): file for file in files}.values(), key=lambda file: file.path)
 
 
-def _read_report(file: Path, ids: JunitIds) -> Report:
-    with file.open("rb") as stream:
-        is_xml = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
-    return read_junit(file, ids) if is_xml else read_reportlog(file)
+def _read_report(file: ReportFile, ids: JunitIds) -> Report:
+    return read_junit(file.path, ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
 
 
 def _digest(plan: bytes, files: Iterable[Path]) -> str:
@@ -233,12 +235,14 @@ def _add(one: float, other: float) -> float:
     return one if other != other else one + other
 
 
-def _with_missing(executions: pa.Table, missing: Sequence[NodeId], run_id: str, lane: str) -> pa.Table:
+def _with_missing(
+    executions: pa.Table, missing: Sequence[NodeId], run_id: str, shard: str, lane: str
+) -> pa.Table:
     rows = [
         {
             "run_id": run_id,
             "job": "",
-            "shard": "",
+            "shard": shard,
             "lane": lane,
             "node_id": node_id,
             "attempt": 0,

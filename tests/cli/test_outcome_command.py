@@ -79,7 +79,7 @@ def test_outcome_in_words(ran, capfd, tmp_path):
     assert main(["outcome", "plan.json", "out.xml", "--history", str(tmp_path / "elsewhere")]) == 0
     out, err = capfd.readouterr()
     assert "2 of 3 tests ran by the plan, 1 left out, 0 missing, 0 unplanned" in out
-    assert "failures: 1 observed, expected 0.750; 0 of another class, 0 flaky" in out
+    assert "failures: 1 in all; 1 of planned tests, expected 0.750; 0 of unplanned ones, 0 missing" in out
     assert "first failure at place 2" in out
     assert "expected to have saved 8.0 s" in out
     assert "history: appended; MLflow: no model" in out
@@ -106,3 +106,14 @@ def test_unreadable_input_exits_three_and_appends_nothing(ran, capfd):
     assert main(["outcome", "plan.json", "out.xml", "--no-mlflow"]) == 3
     assert main(["outcome", "gone.json", "out.xml", "--no-mlflow"]) == 3
     assert not (root / ".fastci").exists()
+
+
+def test_failures_that_the_plan_did_not_foresee_are_told(ran, capfd):
+    root = ran(POLICY)
+    (root / "out.xml").write_text(
+        '<testsuite><testcase classname="test_a" name="test_new"><failure message="no"/></testcase>'
+        '<testcase classname="test_a" name="test_y"/></testsuite>'
+    )
+    assert main(["outcome", "plan.json", "out.xml", "--no-mlflow"]) == 0
+    out = capfd.readouterr().out
+    assert "failures: 2 in all; 0 of planned tests, expected 0.250; 1 of unplanned ones, 1 missing" in out

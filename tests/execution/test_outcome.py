@@ -8,6 +8,7 @@ import pytest
 from fastci_ml.errors import PlanError, ReportError
 from fastci_ml.execution.outcome import SCHEMA, outcome_record
 from fastci_ml.execution.results import read_results
+from fastci_ml.features.log import build_log
 from fastci_ml.learn.registered import OutcomeRecord
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.sources.history import HistoryStore
@@ -68,6 +69,7 @@ def test_record_says_how_the_order_and_the_risks_did(write):
         "n_missing": 0,
         "n_unplanned": 0,
         "n_failures": 1,
+        "n_unplanned_failures": 0,
         "n_other_failures": 0,
         "n_flaky": 0,
         "expected_failures": 0.75,
@@ -123,6 +125,7 @@ def test_result_that_the_plan_does_not_name_is_counted_and_stays_out_of_the_orde
     plan, report, root = write([A], [], [case(E, inside=failed()), case(A)])
     metrics = record_of(plan, report, root)["metrics"]
     assert (metrics["n_unplanned"], metrics["n_failures"], metrics["observed_failures"]) == (1, 1, 0)
+    assert metrics["n_unplanned_failures"] == 1
 
 
 def test_unknown_durations_are_taken_from_the_plan(write):
@@ -211,3 +214,31 @@ def test_missing_report_and_empty_folder_are_errors(write, tmp_path):
         read_results(plan, [report, tmp_path / "empty"], root=root)
     with pytest.raises(ReportError, match="no such file"):
         read_results(plan, [tmp_path / "gone.xml"], root=root)
+    (tmp_path / "torn.xml").touch()
+    with pytest.raises(ReportError, match="did not get that far"):
+        read_results(plan, [report, tmp_path / "torn.xml"], root=root)
+
+
+def test_other_files_in_the_folder_of_the_reports_are_passed_over(write):
+    plan, report, root = write([A], [], [case(A)])
+    folder = root / "reports"
+    folder.mkdir()
+    report.rename(folder / "out.xml")
+    plan.rename(folder / "plan.json")
+    (folder / "coverage.json").write_text('{"meta": {}}')
+    (folder / "coverage.xml").write_text("<coverage/>")
+    (folder / "pytest.log").write_text("INFO root: started\n")
+    assert set(read_results(folder / "plan.json", [folder], root=root).results) == {A}
+
+
+def test_parts_of_one_run_never_overwrite_each_other(write, tmp_path):
+    plan, report, root = write([A, B], [], [case(A, inside=failed())])
+    other = report.with_name("b.xml")
+    other.write_text(f"<testsuite>{case(B, inside=failed())}</testsuite>")
+    store = HistoryStore(tmp_path / "history")
+    for part in (report, other, report):
+        found = read_results(plan, [part], root=root, run_id="ci-7")
+        store.append_tables(found.executions, found.runs, found.changes, digest=found.digest)
+    log = build_log(store)
+    assert log.run_ids == ["ci-7"]
+    assert dict(zip(log.node_ids, log.verdicts.tolist(), strict=True)) == {A: 1, B: 1}
