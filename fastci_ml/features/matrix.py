@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FeatureState", "build_matrix", "run_events"]
 
 # Rows whose sums are turned into rates at once: small enough to stay in the cache.
-_DERIVE_ROWS = 65_536
+_DERIVE_ROWS = 16_384
 
 
 def run_events(log: RunLog) -> Iterator[tuple[bool, int]]:
@@ -59,7 +59,9 @@ def build_matrix(log: RunLog, progress: ProgressHook = silent) -> NDArray[np.flo
     """
     state = FeatureState()
     runs = state.coded(log)
-    columns = np.full((N_FEATURES, log.n_rows), np.nan, dtype=np.float32)
+    # The history block is written for every row; the rest stays NaN where the change is unknown.
+    columns = np.empty((N_FEATURES, log.n_rows), dtype=np.float32)
+    columns[N_HISTORY:] = np.nan
     for is_start, run in run_events(log):
         if is_start:
             rows, tests = runs.started(run)
