@@ -103,7 +103,10 @@ def load_settings(root: Path) -> Settings:
     table: dict[str, Any] = {}
     if path.exists():
         document = _read_toml(path)
-        table = document if path is own else document.get("tool", {}).get("fastci", {})
+        tools = document.get("tool", {})
+        if not isinstance(tools, dict):
+            raise SettingsError(f"{path}: tool is {type(tools).__name__}, expected a table")
+        table = document if path is own else tools.get("fastci", {})
     if not isinstance(table, dict):
         raise SettingsError(f"{path}: tool.fastci is {type(table).__name__}, expected a table")
     for key, value in table.items():

@@ -93,3 +93,9 @@ def test_root_is_the_nearest_folder_with_a_marker(tmp_path, marker):
     assert find_root(inner) == tmp_path.resolve()
     (tmp_path / "a" / marker).touch()
     assert find_root(inner) == (tmp_path / "a").resolve()
+
+
+def test_tool_that_is_no_table_is_a_settings_error(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("tool = 3\n")
+    with pytest.raises(SettingsError, match="tool is int, expected a table"):
+        load_settings(tmp_path)

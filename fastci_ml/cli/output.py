@@ -17,7 +17,8 @@ def answer(text: str) -> None:
 
 def answer_json(document: Mapping[str, Any]) -> None:
     """Print the answer of a command for a machine: one object with a ``schema``; NaN becomes null."""
-    print(json.dumps(_plain(document), allow_nan=False, ensure_ascii=False))
+    # In ASCII, so that it is the same JSON whatever the encoding of stdout.
+    print(json.dumps(_plain(document), allow_nan=False))
 
 
 def tell(text: str) -> None:

@@ -117,17 +117,20 @@ def _load_bundle(given: Path | None, settings: Settings, note: Callable[[str], N
 
 
 def _read_collected(name: str | None) -> list[str]:
-    """Node ids of a listing; pytest ends it by an empty line and a count, which are no ids."""
+    """Node ids of a listing; none where no listing is given."""
     if name is None:
         return []
+    from fastci_ml.records.ids import read_collected
+
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
         raise DataError(
             f"{name}: the list of collected tests cannot be read: {error}",
             hint=f"pytest --collect-only -q > {name}",
         ) from error
-    node_ids = [line for line in text.splitlines() if "::" in line]
+    # The path of a file may be no UTF-8; the history spells it in the same way.
+    node_ids = read_collected(content.decode("utf-8", "backslashreplace"))
     if not node_ids:
         raise UsageError(f"{name}: no node id in it", hint=f"pytest --collect-only -q > {name}")
     return node_ids
@@ -135,6 +138,8 @@ def _read_collected(name: str | None) -> list[str]:
 
 def _write(path: Path, text: str) -> None:
     """Write the plan in one step: a reader sees the old one or the whole new one."""
+    if path.is_dir():
+        raise UsageError(f"--out {path}: a folder, expected a file", hint="fastci-ml rank --out plan.json")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(text.encode("ascii"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastci_ml.errors import GitError
+from fastci_ml.errors import GitError, HistoryError
 from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
@@ -63,13 +63,16 @@ def read_change(repository: Repository, base: str, head: str) -> Change:
     from fastci_ml.records.changes import ChangeSet
 
     paths = repository.paths(head)
-    try:
-        return Change(change_set=repository.changes(base, head), paths=paths)
-    except GitError as error:
-        sha, tree = repository.resolve(head), repository.tree(head)
-        nothing = ChangeSet(base=sha, head=sha, head_tree=tree, files=())
-        note = f"the change is unknown, and its features with it: {error}"
-        return Change(change_set=nothing, paths=paths, is_known=False, notes=[note])
+    why = "no base is named"  # a CI leaves the variable of the base empty where it has none
+    if base:
+        try:
+            return Change(change_set=repository.changes(base, head), paths=paths)
+        except GitError as error:
+            why = str(error)
+    sha, tree = repository.resolve(head), repository.tree(head)
+    nothing = ChangeSet(base=sha, head=sha, head_tree=tree, files=())
+    note = f"the change is unknown, and its features with it: {why}"
+    return Change(change_set=nothing, paths=paths, is_known=False, notes=[note])
 
 
 def make_plan(
@@ -107,7 +110,7 @@ def make_plan(
         The same input gives the same plan.
     """
     state = FeatureState() if bundle is None else bundle.state
-    state.advance(build_log(store, newer_than_us=state.watermark_us))
+    found = _advance(state, store, lane)
     files = change.change_set.files if change.is_known else None
     known = _known_tests(state, lane, change.paths)
     node_ids = sorted({*known, *collected})
@@ -126,9 +129,21 @@ def make_plan(
         lane=lane,
         model=ranking.model,
         summary=_summary(tests),
-        notes=(*notes, *change.notes, *ranking.notes),
+        notes=(*notes, *change.notes, *found, *ranking.notes),
         tests=tests,
     )
+
+
+def _advance(state: FeatureState, store: HistoryStore, lane: str) -> list[str]:
+    """Bring the state up to date; what hinders it, in words. A damaged history must not stop the build."""
+    try:
+        state.advance(build_log(store, newer_than_us=state.watermark_us))
+    except HistoryError as error:
+        return [f"the history is unusable, and its newer runs are unknown: {error}"]
+    lanes = sorted(set(state.lanes))
+    if lanes and lane not in lanes:
+        return [f"no test is known on lane {lane}; the history has {', '.join(lanes)}"]
+    return []
 
 
 def _known_tests(state: FeatureState, lane: str, paths: frozenset[str]) -> list[str]:

@@ -6,6 +6,7 @@ A node id is stored as pytest printed it: never unescaped, never used as a file 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NewType
 
 NodeId = NewType("NodeId", str)
@@ -64,6 +65,28 @@ def split_node_id(node_id: str) -> NodeParts:
 def node_path(node_id: str) -> str:
     """File of a test: what stands before the first ``::``, or the whole id; cheaper than `split_node_id`."""
     return node_id.partition("::")[0]
+
+
+def read_collected(text: str) -> list[str]:
+    r"""Node ids in the output of ``pytest --collect-only -q``.
+
+    Parameters
+    ----------
+    text : str
+        As pytest printed it, also with the line ends or the byte order mark of another system.
+
+    Returns
+    -------
+    list of str
+        In order. What stands below a line of ``=`` (errors, warnings) may look like an id, and is none.
+
+    Examples
+    --------
+    >>> read_collected("t/a.py::test_x[a b]\n\n=== warnings summary ===\n  Warning: std::map\n")
+    ['t/a.py::test_x[a b]']
+    """
+    lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
+    return [line for line in takewhile(lambda line: not line.startswith("==="), lines) if "::" in line]
 
 
 def function_id(node_id: str) -> NodeId:

@@ -34,7 +34,8 @@ def detect_lane(nvidia: Path = _NVIDIA) -> str:
     """
     given = os.environ.get(VARIABLE, "").strip()
     if given:
-        return given
+        # The environment may hold any bytes; plans and the history hold text.
+        return given.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     python = f"{sys.implementation.name}-{platform.python_version()}"
     machine = f"{sys.platform}-{platform.machine()}"
     return "|".join(_word(part) for part in (python, machine, f"torch-{_torch()}", f"gpu-{_gpus(nvidia)}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,3 +100,30 @@ def test_rank_imports_nothing_heavier_than_it_needs(project: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_damaged_history_is_a_note_and_a_fallback(project: Path, capsys: Capture) -> None:
+    add_runs(HistoryStore(project / ".fastci" / "history"), 0, 4)
+    (project / ".fastci" / "history" / "runs" / "foreign.parquet").write_text("no part")
+    assert main(RANK) == 0
+    assert "the history is unusable, and its newer runs are unknown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_ids_that_stdout_cannot_show_are_escaped(project: Path, encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fastci_ml", *RANK, "--collected", "-"],
+        cwd=project,
+        input="t/a.py::test_x[é]\nt/bad".encode() + b"\xff.py::test_y\n",
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, b"bug" in done.stderr) == (0, False)
+    plan = loads_plan((project / "plan.json").read_text())
+    assert [test.id for test in plan.tests] == [r"t/bad\xff.py::test_y", "t/a.py::test_x[é]"][::-1]
+
+
+def test_a_folder_as_the_plan_file_is_a_usage_error(project: Path, capsys: Capture) -> None:
+    assert main([*RANK, "--out", "."]) == 2
+    assert "expected a file" in capsys.readouterr().err

@@ -153,3 +153,21 @@ def test_a_base_that_is_not_there_costs_the_change_not_the_plan(project: Project
 def test_a_head_that_is_not_there_is_an_error(project: Project, trained: Path) -> None:
     with pytest.raises(GitError, match="no-such-branch"):
         plan_of((project[0], project[1], "no-such-branch"), HistoryStore(trained / "history"), None)
+
+
+def test_an_empty_base_is_an_unknown_change(project: Project, tmp_path: Path) -> None:
+    root, _, head = project
+    with Repository(root) as repository:
+        change = read_change(repository, "", head)
+    assert not change.is_known
+    assert "no base is named" in change.notes[0]
+
+
+def test_a_history_of_other_lanes_is_told(project: Project, tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history")
+    add_runs(store, 0, 2)
+    root, base, head = project
+    with Repository(root) as repository:
+        plan = make_plan(read_change(repository, base, head), lane="other", bundle=None, store=store)
+    assert plan.tests == ()
+    assert f"no test is known on lane other; the history has {LANE}" in plan.notes

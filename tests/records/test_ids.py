@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.records.ids import NodeParts, function_id, split_node_id
+from fastci_ml.records.ids import NodeParts, function_id, read_collected, split_node_id
 
 # Text in which the separators are likely: where ids go wrong in the field.
 any_text = st.text(max_size=30) | st.text(alphabet="a:[]/.", max_size=30)
@@ -43,3 +43,12 @@ def test_split_separates_before_the_first_bracket_after_the_path_only(node_id, p
 def test_function_id_joins_parameters_of_one_function_and_keeps_classes_apart():
     assert function_id("a.py::A::test_x[1]") == function_id("a.py::A::test_x[2]") == "a.py::A::test_x"
     assert function_id("a.py::B::test_x[1]") == "a.py::B::test_x"
+
+
+def test_listing_gives_its_ids_and_nothing_of_its_errors_and_warnings():
+    listing = (
+        "\ufefft/a.py::test_x[v::1]\r\nt/a.py::test_y[\x0b]\r\n\r\n===== ERRORS =====\r\nE   import a::b\r\n"
+        "===== warnings summary =====\r\nt/a.py::test_x\r\n  /x/y.py:3: DeprecationWarning: std::vector\r\n"
+        "ERROR t/b.py::x - a::b\r\n2 tests collected, 1 error in 0.1s\r\n"
+    )
+    assert read_collected(listing) == ["t/a.py::test_x[v::1]", "t/a.py::test_y[\x0b]"]

@@ -78,3 +78,8 @@ def test_asking_for_the_lane_imports_neither_torch_nor_git():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_given_lane_of_other_bytes_is_text_that_can_be_stored(monkeypatch):
+    monkeypatch.setenv("FASTCI_LANE", "a\udcff")
+    assert detect_lane() == r"a\xff"
