@@ -88,7 +88,8 @@ def read_results(
     plan_path : Path
         The plan that ran.
     paths : sequence of Path
-        JUnit XML files and report logs of this one run, or folders of them, where other files are passed over.
+        JUnit XML files and report logs of this one run, or folders of them;
+        below a folder other files are passed over.
     root : Path
         Repository: says what the plan's change touched. Without it the run is kept and its change unknown.
     run_id : str, optional

@@ -15,6 +15,7 @@ from fastci_ml.errors import UsageError
 
 # What a shell adds to the number of the signal that ended a program.
 _SHELL_SIGNAL_BASE = 128
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def pytest_command(
@@ -93,14 +94,14 @@ def run_plan(
 
 @contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass SIGINT and SIGTERM on to the child, which has its own way to end."""
+    """Pass signals that end a program on to the child, which has its own way to end."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
         # Ctrl-C reaches the whole foreground group. A second one would cut off the teardown of pytest.
         if number != signal.SIGINT or not _is_foreground():
             child.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
     try:
         yield
     finally:

@@ -11,6 +11,9 @@ from fastci_ml.features.log import FAILED, UNCLEAR, RunLog
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Thirty years: more is no duration of a test, and sums of it would leave the range of a float32.
+_LONGEST_S = 1e9
+
 
 class CodedRuns:
     """The rows of a log, ready for the fold.
@@ -38,10 +41,9 @@ class CodedRuns:
         # Runs whose every verdict is clear share one view between their start and their end.
         self._clear_codes = self._codes if is_clear.all() else self._codes[is_clear]
         self._failed = _Places(verdicts[is_clear] == FAILED, n_clear)
-        durations_s = durations_s[is_clear].astype(np.float32)
-        is_unknown = np.isnan(durations_s)
-        durations_s[is_unknown] = 0
-        self._durations_s = durations_s
+        durations_s = durations_s[is_clear]
+        is_unknown = ~((durations_s >= 0) & (durations_s <= _LONGEST_S))  # NaN too
+        self._durations_s = np.where(is_unknown, 0, durations_s).astype(np.float32)
         self._unknown = _Places(is_unknown, n_clear)
         self._offsets = log.offsets.tolist()
         self.lanes: list[int] = lanes.tolist()

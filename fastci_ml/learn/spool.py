@@ -95,7 +95,7 @@ class Spool:
             except FastCIError as error:
                 failures[path] = error
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)  # another flush may have sent it too: it counts once
                 n_sent += 1
         return FlushReport(n_sent=n_sent, failures=failures)
 

@@ -20,6 +20,9 @@ SCHEMA_NAME = "fastci.plan"
 SCHEMA_VERSION = 1
 SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
 
+# No sum of so many seconds overflows; a plan that names more is damaged.
+_LONGEST_S = 1e15
+
 _dump_text = json.encoder.encode_basestring_ascii
 
 
@@ -302,7 +305,7 @@ def _test_from_json(entry: object, name: str) -> PlannedTest:
         order=_take(entry, "order", int, name),
         shard=_take(entry, "shard", int, name, default=0),
         risk=_number(entry, "risk", name, top=1.0),
-        duration_s=_number(entry, "duration_s", name),
+        duration_s=_number(entry, "duration_s", name, top=_LONGEST_S),
         gpus=gpus,
         reasons=tuple(_reason_from_json(r, name) for r in _take(entry, "reasons", list, name, default=[])),
         workload=_take(entry, "workload", dict, name, default={}),

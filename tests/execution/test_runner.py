@@ -121,7 +121,10 @@ def start(suite, **options):
     return process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 2), (signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 2), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGHUP, 128 + signal.SIGHUP)],
+)
 def test_signal_to_the_runner_alone_reaches_the_tests(make_suite, number, code):
     suite = make_suite({"test_a.py": _WAITS})
     suite.plan([ALL[0]])

@@ -220,3 +220,12 @@ def test_a_changed_file_raises_the_test_that_failed_with_it() -> None:
 def test_a_run_of_no_tests_with_a_change_has_no_rows() -> None:
     changed = (FileChange(path="pkg/optim/adam.py", status=ChangeStatus.MODIFIED),)
     assert FeatureState().matrix([], "cpu", changed).shape == (0, N_FEATURES)
+
+
+@pytest.mark.parametrize("seconds", [3e38, 1e300, math.inf, -1.0])
+def test_a_duration_that_can_be_none_is_an_unknown_one(seconds: float) -> None:
+    runs = [
+        Run("cpu", i, i, (("t.py::test", 0, s),), None) for i, s in enumerate([seconds, 2.0, seconds, 2.0])
+    ]
+    unknown = [Run("cpu", i, i, (("t.py::test", 0, s),), None) for i, s in enumerate([math.nan, 2.0] * 2)]
+    assert np.array_equal(build_matrix(to_log(runs)), build_matrix(to_log(unknown)), equal_nan=True)

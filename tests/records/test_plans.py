@@ -142,6 +142,7 @@ def test_missing_key_is_named(key):
         ("risk", True, "risk is bool"),
         ("risk", "high", "risk is str"),
         ("duration_s", -1, "duration_s is -1"),
+        ("duration_s", 1e300, "duration_s is 1e+300"),
         ("duration_s", math.inf, "duration_s is inf"),
         ("duration_s", math.nan, "duration_s is nan"),
         ("duration_s", 10**400, "duration_s is inf"),
