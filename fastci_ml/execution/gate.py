@@ -43,47 +43,47 @@ class Admission:
         One line for a person: what the plan is for, or what was found where something else was expected.
     hint : str
         What to type; empty where the plan holds.
-    rootdir, repository : str
-        Where pytest's ids start, and where those of plans do: absolute paths with ``/``.
+    rootdir, plan_root : str
+        Where pytest's ids start, and where those of the plan do: absolute paths with ``/``.
     entries : mapping of NodeId to Entry
-        Tests of the plan, by id from the repository root; empty where it does not hold.
+        Tests of the plan, by id; empty where it does not hold.
     """
 
     holds: bool
     message: str
     hint: str = ""
     rootdir: str = "/"
-    repository: str = "/"
+    plan_root: str = "/"
     entries: Mapping[NodeId, Entry] = field(default_factory=dict)
 
     def plan_id(self, node_id: str) -> NodeId:
-        """Id that a plan knows the test by: from the repository root, where pytest's is from its own.
+        """Id that a plan knows the test by: from the plan's root, where pytest's is from its own.
 
         Examples
         --------
-        >>> admission = Admission(holds=True, message="", rootdir="/repo/pkg", repository="/repo")
+        >>> admission = Admission(holds=True, message="", rootdir="/repo/pkg", plan_root="/repo")
         >>> admission.plan_id("test_a.py::test_x[a::/b]")
         'pkg/test_a.py::test_x[a::/b]'
         """
-        if self.rootdir == self.repository:
+        if self.rootdir == self.plan_root:
             return NodeId(node_id)
         # Only the path moves: what follows the first `::` is stored as pytest printed it.
         path, separator, names = node_id.partition("::")
-        moved = posixpath.relpath(posixpath.join(self.rootdir, path), self.repository)
+        moved = posixpath.relpath(posixpath.join(self.rootdir, path), self.plan_root)
         return NodeId(moved + separator + names)
 
     def dumps(self) -> str:
         """JSON in ASCII: what goes to a worker must survive any channel, lone surrogates included."""
         entries = [[key, e.decision.value, e.order, e.duration_s] for key, e in self.entries.items()]
-        return json.dumps([self.holds, self.message, self.hint, self.rootdir, self.repository, entries])
+        return json.dumps([self.holds, self.message, self.hint, self.rootdir, self.plan_root, entries])
 
     @classmethod
     def loads(cls, text: str) -> Admission:
         """Inverse of `dumps`."""
-        holds, message, hint, rootdir, repository, rows = json.loads(text)
+        holds, message, hint, rootdir, plan_root, rows = json.loads(text)
         entries = {NodeId(key): Entry(Decision(word), order, seconds) for key, word, order, seconds in rows}
         return cls(
-            holds=holds, message=message, hint=hint, rootdir=rootdir, repository=repository, entries=entries
+            holds=holds, message=message, hint=hint, rootdir=rootdir, plan_root=plan_root, entries=entries
         )
 
 
@@ -121,7 +121,7 @@ def admit(path: Path, *, rootdir: Path, start: Path) -> Admission:
         message=f"{path} holds for tree {plan.head_tree[:_SHORT]} on {plan.lane}: "
         f"it runs {n_run} of {len(plan.tests)} tests",
         rootdir=rootdir.as_posix(),
-        repository=(repository or start).as_posix(),
+        plan_root=(repository or start).joinpath(plan.root).as_posix(),
         entries={test.id: Entry(test.decision, test.order, test.duration_s) for test in plan.tests},
     )
 
@@ -150,6 +150,8 @@ def _repository_of(folder: Path) -> Path | None:
 def _objection(plan: Plan, repository: Path, start: Path) -> str:
     """Objection to the plan in this checkout; empty when there is none."""
     worktree = read_worktree(repository)
+    if worktree.top.resolve() != repository:
+        return f"git takes {worktree.top} for the checkout, expected {repository} (is GIT_WORK_TREE set?)"
     if worktree.tree != plan.head_tree:
         return f"the checkout is tree {worktree.tree[:_SHORT]}, expected {plan.head_tree[:_SHORT] or 'none'}"
     if worktree.is_dirty:

@@ -38,8 +38,10 @@ class Change:
     ----------
     change_set : ChangeSet
         Its `files` mean nothing where `is_known` is false.
+    root : str
+        Folder of the project from the top of the repository; empty for the top itself.
     paths : frozenset of str
-        Every file of the head.
+        Every file of the project at the head, from `root`: where the ids of tests start.
     is_known : bool
         Whether the difference from the base could be read.
     notes : list of str
@@ -48,6 +50,7 @@ class Change:
 
     change_set: ChangeSet
     paths: frozenset[str]
+    root: str = ""
     is_known: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -62,17 +65,21 @@ def read_change(repository: Repository, base: str, head: str) -> Change:
     """
     from fastci_ml.records.changes import ChangeSet
 
+    prefix = repository.prefix()
     paths = repository.paths(head)
+    if prefix:
+        paths = frozenset(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+    root = prefix.removesuffix("/")
     why = "no base is named"  # a CI leaves the variable of the base empty where it has none
     if base:
         try:
-            return Change(change_set=repository.changes(base, head), paths=paths)
+            return Change(change_set=repository.changes(base, head), paths=paths, root=root)
         except GitError as error:
             why = str(error)
     sha, tree = repository.resolve(head), repository.tree(head)
     nothing = ChangeSet(base=sha, head=sha, head_tree=tree, files=())
     note = f"the change is unknown, and its features with it: {why}"
-    return Change(change_set=nothing, paths=paths, is_known=False, notes=[note])
+    return Change(change_set=nothing, paths=paths, root=root, is_known=False, notes=[note])
 
 
 def make_plan(
@@ -127,6 +134,7 @@ def make_plan(
         head=change.change_set.head,
         head_tree=change.change_set.head_tree,
         lane=lane,
+        root=change.root,
         model=ranking.model,
         summary=_summary(tests),
         notes=(*notes, *change.notes, *found, *ranking.notes),

@@ -118,6 +118,9 @@ class Plan:
         ``name`` and ``version`` of what ranked it (``version`` None for a simple policy) and ``kind``.
     tests : tuple of PlannedTest
         Those that run by `order`, then the others by id.
+    root : str
+        Folder that the ids of the tests start from, from the top of the repository with ``/``: that of the
+        settings; empty for the top itself.
     evidence, summary : mapping
         As in plan.json.
     notes : tuple of str
@@ -130,6 +133,7 @@ class Plan:
     lane: str
     model: Mapping[str, Any]
     tests: tuple[PlannedTest, ...]
+    root: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -142,6 +146,7 @@ class Plan:
             "head": self.head,
             "head_tree": self.head_tree,
             "lane": self.lane,
+            "root": self.root,
             "model": dict(self.model),
             "evidence": dict(self.evidence),
             "summary": dict(self.summary),
@@ -227,6 +232,7 @@ def loads_plan(text: str, *, name: str = "plan") -> Plan:
         head_tree=_take(document, "head_tree", str, name),
         lane=_take(document, "lane", str, name),
         model=_take(document, "model", dict, name),
+        root=_take(document, "root", str, name, default=""),
         evidence=_take(document, "evidence", dict, name, default={}),
         summary=_take(document, "summary", dict, name, default={}),
         notes=tuple(str(note) for note in _take(document, "notes", list, name, default=[])),

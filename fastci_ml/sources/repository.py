@@ -80,6 +80,10 @@ class Repository:
         output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.tree(revision))
         return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
 
+    def prefix(self) -> str:
+        """Path of `root` from the top of the checkout, ending in ``/``; empty at the top."""
+        return _path(self._run("rev-parse", "--show-prefix").removesuffix(b"\n"))
+
     def merge_base(self, base: str, head: str) -> CommitSha | None:
         """Best common ancestor, git's first where there are several; None where there is none.
 

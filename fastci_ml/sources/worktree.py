@@ -23,6 +23,8 @@ class Worktree:
 
     Attributes
     ----------
+    top : Path
+        Folder at the top of the checkout.
     head : str
         Full sha of the commit.
     tree : str
@@ -32,6 +34,7 @@ class Worktree:
         build outputs lie in every checkout.
     """
 
+    top: Path
     head: str
     tree: str
     is_dirty: bool
@@ -55,7 +58,8 @@ def read_worktree(root: Path) -> Worktree:
     GitError
         If git is missing or fails, `root` is in no checkout, or nothing is committed yet.
     """
-    head, tree = _git(root, "rev-parse", "--verify", "HEAD^{commit}"), _git(root, "rev-parse", "HEAD^{tree}")
+    # The path comes first and may have line ends of its own.
+    *top, head, tree = _git(root, "rev-parse", "--show-toplevel", "HEAD^{commit}", "HEAD^{tree}").split("\n")
     changed = _git(
         root,
         "status",
@@ -66,7 +70,7 @@ def read_worktree(root: Path) -> Worktree:
         # Settings of the target may hide a submodule at another commit; for us it is another tree.
         "--ignore-submodules=untracked",
     )
-    return Worktree(head=head, tree=tree, is_dirty=bool(changed))
+    return Worktree(top=Path("\n".join(top)), head=head, tree=tree, is_dirty=bool(changed))
 
 
 def _git(root: Path, *arguments: str) -> str:

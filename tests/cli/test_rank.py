@@ -127,3 +127,38 @@ def test_ids_that_stdout_cannot_show_are_escaped(project: Path, encoding: str) -
 def test_a_folder_as_the_plan_file_is_a_usage_error(project: Path, capsys: Capture) -> None:
     assert main([*RANK, "--out", "."]) == 2
     assert "expected a file" in capsys.readouterr().err
+
+
+def test_project_below_the_top_of_its_repository_follows_its_plan(
+    make_repo: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of the same path and name elsewhere in the repository is another test."""
+    repo = make_repo()
+    body = "def test_x(): pass\ndef test_y(): assert 0\n"
+    repo.write("tests/test_a.py", body)
+    repo.write("pkg/tests/test_a.py", body.replace("assert 0", "pass"))
+    repo.write("pkg/pyproject.toml", "[tool.pytest.ini_options]\n")
+    repo.write(".gitignore", "__pycache__/\n.fastci/\n*.json\n*.xml\n")
+    repo.commit()
+    monkeypatch.chdir(repo.root / "pkg")
+    monkeypatch.setenv("FASTCI_LANE", LANE)
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    subprocess.run([*pytest_, "--junitxml=out.xml"], check=True)
+    assert main(["ingest", "out.xml"]) == 0
+    assert main(["rank", "--base", "HEAD"]) == 0
+    plan = loads_plan(Path("plan.json").read_text())
+    assert (plan.root, sorted(test.id for test in plan.tests)) == (
+        "pkg",
+        ["tests/test_a.py::test_x", "tests/test_a.py::test_y"],
+    )
+    document = json.loads(plan.dumps())
+    (test_y,) = (test for test in document["tests"] if test["id"].endswith("test_y"))
+    test_y.update(decision="unaffected", order=0)
+    Path("plan.json").write_text(json.dumps(document))
+    here = subprocess.run([*pytest_, "--fastci-plan=plan.json"], check=False, capture_output=True, text=True)
+    assert (here.returncode, "ran 1 of 2 tests" in here.stdout) == (0, True)
+    top = subprocess.run(
+        [*pytest_, "--fastci-plan=pkg/plan.json", "tests"],
+        cwd=repo.root, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (top.returncode, "ran 2 of 2 tests" in top.stdout) == (pytest.ExitCode.TESTS_FAILED, True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,26 @@ def test_plan_id_is_from_the_repository_wherever_the_root_of_pytest_is(suite, ro
     assert ask(suite, suite.plan([]), rootdir=rootdir).plan_id(node_id) == "pkg/t.py::x[../a]"
 
 
+@pytest.mark.parametrize(("rootdir", "path"), [("pkg", "t.py"), (".", "pkg/t.py"), ("..", "repo/pkg/t.py")])
+def test_ids_of_a_project_below_the_top_start_at_the_project(suite, rootdir, path):
+    (suite.root / "pkg").mkdir()
+    found = ask(suite, suite.plan([], root="pkg"), rootdir=rootdir)
+    assert found.plan_id(f"{path}::x") == "t.py::x"
+    if rootdir == ".":
+        assert found.plan_id("t.py::x") == "../t.py::x"
+
+
+def test_another_checkout_named_by_the_environment_is_refused(suite, monkeypatch):
+    plan = suite.plan([], ["test_a.py::test_x"])
+    other = suite.root.with_name("other")
+    subprocess.run(["git", "clone", "-q", suite.root, other], check=True)
+    monkeypatch.setenv("GIT_DIR", str(suite.root / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(suite.root))
+    found = admit(plan, rootdir=other, start=other)
+    assert not found.holds
+    assert f"git takes {suite.root} for the checkout, expected {other}" in found.message
+
+
 @given(
     entries=st.dictionaries(
         st.text(st.characters(codec=None)),
@@ -100,7 +121,7 @@ def test_plan_id_is_from_the_repository_wherever_the_root_of_pytest_is(suite, ro
     )
 )
 def test_answer_reaches_a_worker_unchanged(entries):
-    answer = Admission(holds=True, message="m", rootdir="/r/p", repository="/r", entries=entries)
+    answer = Admission(holds=True, message="m", rootdir="/r/p", plan_root="/r", entries=entries)
     text = answer.dumps()
     assert text.isascii()
     assert Admission.loads(text) == answer
