@@ -29,22 +29,25 @@ class CodedRuns:
     """
 
     def __init__(self, log: RunLog, tests: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        self._codes = tests[log.tests]
+        is_same = np.array_equal(tests, np.arange(len(tests)))
+        self._codes = log.tests.astype(np.int64) if is_same else tests.take(log.tests)
         verdicts, durations_s = log.verdicts, log.durations_s
         if np.any(tests[1:] < tests[:-1]):
             # A state that knew some of the tests before has codes of another order than the log's.
             order = np.lexsort((self._codes, log.run_of_row))
             self._codes, verdicts, durations_s = self._codes[order], verdicts[order], durations_s[order]
-        is_clear = verdicts != UNCLEAR
-        n_clear = np.concatenate([[0], np.cumsum(is_clear)])[log.offsets]
-        self._clear_offsets: list[int] = n_clear.tolist()
         # Runs whose every verdict is clear share one view between their start and their end.
-        self._clear_codes = self._codes if is_clear.all() else self._codes[is_clear]
-        self._failed = _Places(verdicts[is_clear] == FAILED, n_clear)
-        durations_s = durations_s[is_clear]
+        self._clear_codes, offsets = self._codes, log.offsets
+        is_clear = verdicts != UNCLEAR
+        if not is_clear.all():
+            offsets = np.concatenate([[0], np.cumsum(is_clear)])[offsets]
+            self._clear_codes = self._codes[is_clear]
+            verdicts, durations_s = verdicts[is_clear], durations_s[is_clear]
+        self._clear_offsets: list[int] = offsets.tolist()
+        self._failed = _Places(verdicts == FAILED, offsets)
         is_unknown = ~((durations_s >= 0) & (durations_s <= _LONGEST_S))  # NaN too
         self._durations_s = np.where(is_unknown, 0, durations_s).astype(np.float32)
-        self._unknown = _Places(is_unknown, n_clear)
+        self._unknown = _Places(is_unknown, offsets)
         self._offsets = log.offsets.tolist()
         self.lanes: list[int] = lanes.tolist()
         self.changes = log.changes

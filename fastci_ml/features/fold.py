@@ -9,7 +9,6 @@ are consecutive works on views and copies nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +24,9 @@ N_HISTORY = len(HISTORY_FEATURES)
 # copy and one subtraction; `derive` turns the sums among them into means.
 _RUNS, _PASS_STREAK = 0, 1
 _COUNTED = slice(0, 2)  # go up with every run
-_FAILS, _NEW_FAILS, _FAIL_STREAK, _LAST = 2, 3, 4, 5
-_DECAYED = slice(6, 9)
+_NEW_FAILS, _FAIL_STREAK, _LAST, _FAILS = 2, 3, 4, 5
+_DECAYED = slice(6, 9)  # each divided by its gain: a failure then adds 1, as it does to the count before them
+_FAILURES = slice(5, 9)
 _DURATION_UNKNOWN, _DURATION_SUM, _DURATION_LAST = 9, 10, 11
 _COPIED = slice(0, 12)
 _LAST_FAIL, _LAST_RUN, _FIRST_RUN = 12, 13, 14  # on the lane's clock of finished runs
@@ -35,19 +35,45 @@ _N_STATE = 15
 _FAIL_RATE, _NEW_FAIL_RATE, _MODULE, _RUN_N_TESTS, _LANE = 15, 16, 17, 18, 19
 
 _DECAYS = np.array([[0.5], [0.8], [0.95]], dtype=np.float32)
-_GAINS = (1 - _DECAYS).ravel().tolist()
 _GROUP_DECAY = 0.8
 _ONE = np.float32(1)  # a Python 1 costs each small call a conversion
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Modules of the tests of one run."""
+class _Taken:
+    """State of the tests of one run: views of the fold's where the codes are consecutive, else a copy."""
 
-    tests: NDArray[np.int64]
-    groups: NDArray[np.int64]  # of each test
-    counts: NDArray[np.int64]  # tests of each module
-    has_run: NDArray[np.bool_]  # of each module
+    __slots__ = ("block", "clocked", "copied", "counted", "decayed", "failures", "is_view", "rows", "tests")
+
+    def __init__(self, tests: NDArray[np.int64], block: NDArray[np.float32], *, is_view: bool) -> None:
+        self.tests = tests
+        self.is_view = is_view
+        self.block = block
+        self.rows = list(block)
+        self.counted, self.decayed = block[_COUNTED], block[_DECAYED]
+        self.copied, self.clocked = block[_COPIED], block[_CLOCKED]
+        self.failures = self.rows[_FAILURES]
+
+
+class _Seen:
+    """Modules of the tests of one run.
+
+    Attributes
+    ----------
+    groups : int64, shape (k,)
+        Module of each test.
+    counts : int64, shape (n_groups,)
+        Tests of each module in the run.
+    has_run : bool, shape (n_groups,)
+        Modules with a test in the run.
+    """
+
+    __slots__ = ("counts", "groups", "has_run", "tests")
+
+    def __init__(self, tests: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int) -> None:
+        self.tests = tests
+        self.groups = groups
+        self.counts = np.bincount(groups, minlength=n_groups)
+        self.has_run = self.counts > 0
 
 
 class HistoryFold:
@@ -87,7 +113,7 @@ class HistoryFold:
         self._n_never_ran = int(np.isnan(self._state[_FIRST_RUN]).sum())
         self._clock = _pad(self._clock, n_lanes, 0)
         self._lane_decay = _pad(self._lane_decay, n_lanes, np.nan)
-        self._taken: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None
+        self._taken: _Taken | None = None
         # Groups of the last run: CI runs repeat the same tests.
         self._seen: _Seen | None = None
 
@@ -104,8 +130,8 @@ class HistoryFold:
             Filled, in the order of `HISTORY_FEATURES`.
         """
         state, groups = self._take(tests), self._groups_of(tests).groups
-        out[_COPIED] = state[_COPIED]
-        np.subtract(self._clock[lane], state[_CLOCKED], out=out[_CLOCKED])
+        out[_COPIED] = state.copied
+        np.subtract(self._clock[lane], state.clocked, out=out[_CLOCKED])
         self._group_decay.take(groups, out=out[_MODULE], mode="clip")
         out[_RUN_N_TESTS] = len(tests)
         out[_LANE] = self._lane_decay[lane]
@@ -144,43 +170,49 @@ class HistoryFold:
             Places in `tests` of those without a known duration.
         """
         state = self._take(tests)
-        clock = self._clock[lane]
-        state[_COUNTED] += _ONE
-        streaks = state[_FAIL_STREAK][failed] + _ONE
-        state[_FAIL_STREAK] = 0
-        decayed = state[_DECAYED]
+        rows, clock = state.rows, self._clock[lane]
+        counted, decayed = state.counted, state.decayed
+        counted += _ONE
         decayed *= _DECAYS
         if len(failed):
-            is_new = state[_LAST][failed] == 0  # not after NaN: a first failure is no change
-            state[_NEW_FAILS][failed] += is_new
-            state[_FAILS][failed] += _ONE
-            state[_FAIL_STREAK][failed] = streaks
-            state[_PASS_STREAK][failed] = 0
-            state[_LAST_FAIL][failed] = clock
-            for row, gain in zip(decayed, _GAINS, strict=True):
-                row[failed] += gain
-        state[_LAST] = 0
-        state[_LAST][failed] = 1
-        before_s = state[_DURATION_LAST][unknown]
-        state[_DURATION_SUM] += durations_s
-        state[_DURATION_LAST] = durations_s
+            rows[_NEW_FAILS][failed] += (
+                rows[_LAST][failed] == 0
+            )  # not after NaN: a first failure is no change
+            streaks = rows[_FAIL_STREAK][failed] + _ONE
+            for row in state.failures:
+                row[failed] += _ONE
+            rows[_FAIL_STREAK][:] = 0
+            rows[_FAIL_STREAK][failed] = streaks
+            rows[_LAST][:] = 0
+            rows[_LAST][failed] = 1
+            rows[_PASS_STREAK][failed] = 0
+            rows[_LAST_FAIL][failed] = clock
+        else:
+            rows[_FAIL_STREAK][:] = 0
+            rows[_LAST][:] = 0
+        total_s, last_s = rows[_DURATION_SUM], rows[_DURATION_LAST]
+        total_s += durations_s
         if len(unknown):
-            state[_DURATION_LAST][unknown] = before_s
-            state[_DURATION_UNKNOWN][unknown] += _ONE
+            before_s = last_s[unknown]
+            last_s[:] = durations_s
+            last_s[unknown] = before_s
+            rows[_DURATION_UNKNOWN][unknown] += _ONE
+        else:
+            last_s[:] = durations_s
         if self._n_never_ran:
-            is_first = np.isnan(state[_FIRST_RUN])
-            state[_FIRST_RUN][is_first] = clock
+            is_first = np.isnan(rows[_FIRST_RUN])
+            rows[_FIRST_RUN][is_first] = clock
             self._n_never_ran -= int(is_first.sum())
-        state[_LAST_RUN] = clock
+        rows[_LAST_RUN][:] = clock
         self._update_groups(tests, failed)
         if len(tests):
             before = max(0.0, float(self._lane_decay[lane]))  # NaN before the first run: 0
             share = len(failed) / len(tests)
             self._lane_decay[lane] = before * _GROUP_DECAY + share * (1 - _GROUP_DECAY)
         self._clock[lane] += 1
-        if state.base is not self._state:
-            self._state[:, tests] = state
-        self._taken = None
+        if not state.is_view:
+            self._state[:, tests] = state.block
+            self._taken = None
 
     def _update_groups(self, tests: NDArray[np.int64], failed: NDArray[np.int64]) -> None:
         """Decayed failing share of each module that ran."""
@@ -191,30 +223,29 @@ class HistoryFold:
             self._has_new_groups = bool(np.isnan(decay).any())
         np.multiply(decay, _GROUP_DECAY, out=decay, where=seen.has_run)
         if len(failed):
-            n_failed = np.bincount(seen.groups[failed], minlength=len(decay))
-            places = np.flatnonzero(n_failed)
-            decay[places] += (1 - _GROUP_DECAY) * n_failed[places] / seen.counts[places]
+            of_failed = seen.groups[failed]
+            gains = (1 - _GROUP_DECAY) / seen.counts[of_failed]
+            decay += np.bincount(of_failed, gains, minlength=len(decay))
 
-    def _take(self, tests: NDArray[np.int64]) -> NDArray[np.float32]:
-        """State of some tests, shape (_N_STATE, k): a view where their codes are consecutive, else a copy.
-
-        The copy is kept for the `update` that mostly follows the `read` of the same run.
-        """
-        if self._taken is not None and self._taken[0] is tests:
-            return self._taken[1]
+    def _take(self, tests: NDArray[np.int64]) -> _Taken:
+        """State of some tests; kept for the `update` that mostly follows the `read` of the same run."""
+        taken = self._taken
+        if taken is not None and (
+            taken.tests is tests or (taken.is_view and _is_same_range(taken.tests, tests))
+        ):
+            return taken
         if _is_range(tests):
-            return self._state[:, int(tests[0]) : int(tests[-1]) + 1]
-        taken = self._state.take(tests, axis=1, mode="clip")
-        self._taken = (tests, taken)
-        return taken
+            block = self._state[:, int(tests[0]) : int(tests[-1]) + 1]
+            self._taken = _Taken(tests, block, is_view=True)
+        else:
+            self._taken = _Taken(tests, self._state.take(tests, axis=1, mode="clip"), is_view=False)
+        return self._taken
 
     def _groups_of(self, tests: NDArray[np.int64]) -> _Seen:
         seen = self._seen
         if seen is not None and (seen.tests is tests or _is_same_range(seen.tests, tests)):
             return seen
-        groups = self._groups.take(tests)
-        counts = np.bincount(groups, minlength=len(self._group_decay))
-        self._seen = _Seen(tests, groups, counts, counts > 0)
+        self._seen = _Seen(tests, self._groups.take(tests), len(self._group_decay))
         return self._seen
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
@@ -265,6 +296,7 @@ def derive(history: NDArray[np.float32]) -> None:
         np.divide(mean_s, runs - history[_DURATION_UNKNOWN], out=mean_s)
         np.divide(last_s, mean_s, out=last_s)
         np.divide(fails - new_fails, fails + np.float32(1), out=history[_DURATION_UNKNOWN])
+    history[_DECAYED] *= 1 - _DECAYS
 
 
 def _is_range(tests: NDArray[np.int64]) -> bool:

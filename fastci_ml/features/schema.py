@@ -38,12 +38,12 @@ _UNKNOWN = "the change is unknown"
 HISTORY_FEATURES = (
     Feature("n_runs", "past runs of the test", "ran {value:.0f} times before"),
     Feature("pass_streak", "its runs since the last failure", "passed {value:.0f} times in a row"),
-    Feature("n_fails", "past failures of the test", "failed {value:.0f} times before"),
     Feature(
         "n_new_fails", "past failures right after a pass", "went from passing to failing {value:.0f} times"
     ),
     Feature("fail_streak", "its runs since the last pass", "failed {value:.0f} times in a row"),
     Feature("last_verdict", "1 failed, 0 passed in its last run", "last verdict is {value:.0f}", "never ran"),
+    Feature("n_fails", "past failures of the test", "failed {value:.0f} times before"),
     Feature("fail_decay_50", "failures, decayed by .5 a run", "fails lately (decay .5) at {value:.2f}"),
     Feature("fail_decay_80", "failures, decayed by .8 a run", "fails lately (decay .8) at {value:.2f}"),
     Feature("fail_decay_95", "failures, decayed by .95 a run", "fails lately (decay .95) at {value:.2f}"),

@@ -59,10 +59,10 @@ def slow_history(runs: list[Run], now: int, lane: str, node: str) -> dict[str, f
     return {
         "n_runs": len(past),
         "pass_streak": streak if verdicts and not verdicts[-1] else 0,
-        "n_fails": fails,
         "n_new_fails": new_fails,
         "fail_streak": streak if verdicts and verdicts[-1] else 0,
         "last_verdict": verdicts[-1] if verdicts else math.nan,
+        "n_fails": fails,
         **decays,
         "repeat_fail_share": (fails - new_fails) / (fails + 1),
         "duration_mean_s": mean,
