@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # A test that did not run in this many of the lane's last runs is not expected any more. Should it exist after
 # all, it is collected, unknown to the plan, and so it runs.
 _KNOWN_WITHIN_RUNS = 50
+_N_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,9 @@ def make_plan(
 ) -> Plan:
     """Plan every known and every collected test of a lane.
 
+    A known test that was not collected stays in the plan, unless another test of its file was collected: then
+    it is gone, and the plan says so.
+
     Parameters
     ----------
     change : Change
@@ -119,7 +123,7 @@ def make_plan(
     state = FeatureState() if bundle is None else bundle.state
     found = _advance(state, store, lane)
     files = change.change_set.files if change.is_known else None
-    known = _known_tests(state, lane, change.paths)
+    known, gone = _split_gone(_known_tests(state, lane, change.paths), collected)
     node_ids = sorted({*known, *collected})
     matrix = state.matrix(node_ids, lane, files)
     if bundle is not None:
@@ -137,7 +141,7 @@ def make_plan(
         root=change.root,
         model=ranking.model,
         summary=_summary(tests),
-        notes=(*notes, *change.notes, *found, *ranking.notes),
+        notes=(*notes, *change.notes, *found, *gone, *ranking.notes),
         tests=tests,
     )
 
@@ -155,9 +159,28 @@ def _advance(state: FeatureState, store: HistoryStore, lane: str) -> list[str]:
 
 
 def _known_tests(state: FeatureState, lane: str, paths: frozenset[str]) -> list[str]:
-    """Tests of the lane that ran lately and whose file, where the id names one, is still there."""
+    """Tests of the lane that ran lately and whose file, where the id names one, is still there.
+
+    An id that is a file of the head is the report of a failed collection, not a test.
+    """
     known = state.tests_of(lane, within_runs=_KNOWN_WITHIN_RUNS)
-    return [node_id for node_id in known if "::" not in node_id or node_path(node_id) in paths]
+    return [node_id for node_id in known if ("::" in node_id) == (node_path(node_id) in paths)]
+
+
+def _split_gone(known: list[str], collected: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Known tests that may still exist, and a note about those that are gone.
+
+    A file that was collected without a test of old no longer has it. A file of which nothing was collected
+    may have failed to import, so its tests stay, and a run without their results is a failure.
+    """
+    found = set(collected)
+    files = {node_path(node_id) for node_id in found}
+    gone = [node_id for node_id in known if node_id not in found and node_path(node_id) in files]
+    if not gone:
+        return known, []
+    shown = ", ".join(gone[:_N_SHOWN]) + (", ..." if len(gone) > _N_SHOWN else "")
+    note = f"{len(gone)} known tests are gone, as their files were collected without them: {shown}"
+    return sorted(set(known) - set(gone)), [note]
 
 
 def _planned_tests(

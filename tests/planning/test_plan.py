@@ -79,12 +79,32 @@ def test_the_order_of_the_collected_ids_does_not_matter(project: Project, traine
 
 def test_a_collected_test_without_history_is_in_the_plan_as_new(project: Project, trained: Path) -> None:
     store = HistoryStore(trained / "history")
-    plan = plan_of(
-        project, store, ModelBundle.load(trained / "model"), collected=["tests/test_new.py::t", *NODE_IDS[1:]]
-    )
+    collected = ["tests/test_new.py::t", *NODE_IDS]
+    plan = plan_of(project, store, ModelBundle.load(trained / "model"), collected=collected)
     by_id = {test.id: test for test in plan.tests}
+    assert set(by_id) == set(collected)
     assert by_id["tests/test_new.py::t"].reasons[0].code == "new_test"
-    assert by_id[NODE_IDS[0]].reasons[-1].code == "not_collected"
+
+
+def test_a_known_test_is_gone_only_where_its_file_was_collected_without_it(
+    project: Project, trained: Path
+) -> None:
+    """tests/test_adam.py has lost its first test; tests/test_model.py may have failed to import."""
+    store = HistoryStore(trained / "history")
+    collected = [node_id for node_id in NODE_IDS[1:] if "test_model" not in node_id]
+    plan = plan_of(project, store, None, collected=collected)
+    by_id = {test.id: test for test in plan.tests}
+    assert set(by_id) == set(NODE_IDS[1:])
+    assert any("1 known tests are gone" in note and NODE_IDS[0] in note for note in plan.notes)
+    kept = [by_id[node_id].reasons[-1].code for node_id in NODE_IDS if "test_model" in node_id]
+    assert kept == ["not_collected"] * 6
+
+
+def test_a_failed_collection_in_the_history_is_no_test(project: Project, tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history")
+    add_runs(store, 0, 2, (*NODE_IDS, "tests/test_adam.py", "suite/of-another-kind"))
+    plan = plan_of(project, store, None)
+    assert {test.id for test in plan.tests} == {*NODE_IDS, "suite/of-another-kind"}
 
 
 def test_history_newer_than_the_model_is_folded_in(project: Project, trained: Path, tmp_path: Path) -> None:
