@@ -57,11 +57,15 @@ def rank_command(base: str) -> list[str]:
 
 
 def cpu_seconds(command: Sequence[str], cwd: Path) -> float:
-    """Median user and system seconds of a process and its children; one run before them fills the caches."""
+    """Median user and system seconds of a process and its children; one run before them fills the caches.
+
+    Python may cache bytecode, as it finds it cached where a package was installed.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     spent = []
     for _ in range(N_REPEATS + 1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, cwd=cwd, check=True, capture_output=True)
+        subprocess.run(command, cwd=cwd, check=True, capture_output=True, env=environment)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     return statistics.median(spent[1:])
