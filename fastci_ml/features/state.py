@@ -85,15 +85,16 @@ class FeatureState:
         found = [known.get(key, -1) for key in zip(lanes, node_ids, strict=True)]
         codes = np.array(found, dtype=np.int64)
         new = np.flatnonzero(codes < 0).tolist()
-        for i in new:
-            key = (lanes[i], node_ids[i])
-            if key not in known:
-                known[key] = len(self.node_ids)
-                self.lanes.append(key[0])
-                self.node_ids.append(key[1])
-                module = (key[0], _module(key[1]))
-                self._groups.append(self._modules.setdefault(module, len(self._modules)))
-            codes[i] = known[key]
+        if new:
+            added = dict.fromkeys((lanes[i], node_ids[i]) for i in new)
+            known.update(zip(added, range(len(known), len(known) + len(added)), strict=True))
+            self.lanes += [lane for lane, _ in added]
+            self.node_ids += [node_id for _, node_id in added]
+            modules = self._modules
+            self._groups += [
+                modules.setdefault((lane, _module(node_id)), len(modules)) for lane, node_id in added
+            ]
+            codes[new] = [known[lanes[i], node_ids[i]] for i in new]
         if new or len(self._lane_codes) > self._fold.n_lanes:
             self._fold.extend(np.array(self._groups, dtype=np.int64), len(self._lane_codes))
         return codes

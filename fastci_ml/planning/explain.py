@@ -42,25 +42,31 @@ def risk_reasons(matrix: NDArray[np.float32], contributions: NDArray[np.float32]
         Up to three each, the strongest first, ties by feature; code ``risk``, or ``base_rate`` where no
         feature moved it. Details: ``feature``, ``value`` (null for NaN) and ``effect`` in log-odds.
     """
-    strength = np.abs(contributions)
-    # The strongest few by column, without sorting the rest; a stable sort keeps ties in schema order.
-    top = np.argsort(-strength, axis=1, kind="stable")[:, :_N_REASONS] if len(matrix) else strength
-    rows = np.arange(len(matrix))[:, None]
-    values = matrix[rows, top.astype(np.intp)].astype(np.float64).tolist()
-    effects = contributions[rows, top.astype(np.intp)].astype(np.float64).tolist()
-    made: dict[tuple[int, float, float], Reason] = {}
-    reasons = []
-    for features, row_values, row_effects in zip(top.tolist(), values, effects, strict=True):
-        moved = []
-        for feature, value, effect in zip(features, row_values, row_effects, strict=True):
-            if abs(effect) >= _MIN_EFFECT:
-                # Most tests of a run share their strongest reasons.
-                key = (feature, value, effect)
-                if key not in made:
-                    made[key] = _reason(feature, value, effect)
-                moved.append(made[key])
-        reasons.append(tuple(moved) or (_BASE_RATE,))
-    return reasons
+    n_tests = len(matrix)
+    # The strongest few by column; a stable sort keeps ties in schema order.
+    top = np.argsort(-np.abs(contributions), axis=1, kind="stable")[:, :_N_REASONS]
+    effects = np.take_along_axis(contributions, top, axis=1)
+    values = np.take_along_axis(matrix, top, axis=1)
+    n_moved = (np.abs(effects) >= _MIN_EFFECT).sum(axis=1).tolist()
+    # Most tests of a run share their reasons, so each is made once. As bits, because NaN equals nothing.
+    columns = (top.ravel(), values.ravel().view(np.int32), effects.ravel().view(np.int32))
+    order = np.lexsort(columns)
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    firsts = order[is_first]
+    made = [
+        _reason(feature, value, effect)
+        for feature, value, effect in zip(
+            top.ravel()[firsts].tolist(),
+            values.ravel()[firsts].tolist(),
+            effects.ravel()[firsts].tolist(),
+            strict=True,
+        )
+    ]
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.cumsum(is_first) - 1
+    rows = place.reshape(n_tests, -1).tolist() if n_tests else []
+    return [tuple([made[i] for i in row[:n]]) or (_BASE_RATE,) for row, n in zip(rows, n_moved, strict=True)]
 
 
 _BASE_RATE = Reason(code="base_rate", text="nothing known of it moves its risk from the usual")

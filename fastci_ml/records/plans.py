@@ -24,6 +24,7 @@ SCHEMA = f"{SCHEMA_NAME}/{SCHEMA_VERSION}"
 _LONGEST_S = 1e15
 
 _dump_text = json.encoder.encode_basestring_ascii
+_NO_JSON = frozenset({"nan", "inf", "-inf"})
 
 
 class Decision(StrEnum):
@@ -171,30 +172,36 @@ class _ReasonEncoder:
     def __call__(self, reason: Reason) -> str:
         known = self._texts.get(id(reason))
         if known is None:
-            known = self._texts[id(reason)] = (reason, _dump(reason.to_json()))
+            details = "".join(
+                [f",{_dump_text(key)}:{_dump_value(value)}" for key, value in reason.details.items()]
+            )
+            text = f'{{"code":{_dump_text(reason.code)},"text":{_dump_text(reason.text)}{details}}}'
+            known = self._texts[id(reason)] = (reason, text)
         return known[1]
 
 
 def _dump_test(test: PlannedTest, encode: _ReasonEncoder) -> str:
     """One test as `json.dumps` would write it, by hand because a plan has tens of thousands of them."""
-    risk, duration_s = _dump_number(test.risk), _dump_number(test.duration_s)
+    risk = "null" if test.risk is None else repr(test.risk)
+    duration_s = "null" if test.duration_s is None else repr(test.duration_s)
+    if risk in _NO_JSON or duration_s in _NO_JSON:
+        raise ValueError(f"{test.id}: risk {risk}, duration_s {duration_s}: no numbers of a plan")
     gpus = "null" if test.gpus is None else str(int(test.gpus))
     workload = _dump(dict(test.workload)) if test.workload else "{}"
     kept_by = "null" if test.kept_by is None else _dump_text(test.kept_by)
-    reasons = ",".join([encode(reason) for reason in test.reasons])
     return (
         f'{{"id":{_dump_text(test.id)},"decision":"{test.decision}","order":{test.order},'
         f'"shard":{test.shard},"risk":{risk},"duration_s":{duration_s},"gpus":{gpus},'
-        f'"workload":{workload},"reasons":[{reasons}],"kept_by":{kept_by}}}'
+        f'"workload":{workload},"reasons":[{",".join(map(encode, test.reasons))}],"kept_by":{kept_by}}}'
     )
 
 
-def _dump_number(value: float | None) -> str:
-    if value is None:
-        return "null"
-    if not math.isfinite(value):
-        raise ValueError(f"{value} has no place in a plan")
-    return repr(value)
+def _dump_value(value: Any) -> str:
+    """Any value of a detail; texts and numbers, which most of them are, without an encoder."""
+    kind = type(value)
+    if kind is float and math.isfinite(value):
+        return repr(value)
+    return _dump_text(value) if kind is str else _dump(value)
 
 
 def loads_plan(text: str, *, name: str = "plan") -> Plan:
