@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,43 +55,74 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _walk(demo: DemoRepository, checkout: Path) -> int:
     """Exit code of the first step that does not do its job, else 0."""
     steps = _steps(demo, checkout)
-    for number, (text, words) in enumerate(steps, start=1):
-        answer(f"\n# {number}/{len(steps)} {text}")
-        answer(f"$ fastci-ml {shlex.join(words)}")
+    for number, step in enumerate(steps, start=1):
+        into = f" > {step.into}" if step.into else ""
+        answer(f"\n# {number}/{len(steps)} {step.text}")
+        answer(f"$ {step.program} {shlex.join(step.words)}{into}")
         sys.stdout.flush()
-        # -P: the program is the installed one; the folder that it starts in holds a copy with a fault.
-        command = [sys.executable, "-P", "-m", "fastci_ml", *words]
-        code = subprocess.run(command, cwd=demo.root, check=False).returncode
-        if code and not (words[0] == "run" and code == _TESTS_FAILED):
+        code = _run_step(step, demo.root)
+        if code and not (step.words[0] == "run" and code == _TESTS_FAILED):
             return code
     return 0
 
 
-def _steps(demo: DemoRepository, checkout: Path) -> list[tuple[str, list[str]]]:
-    """What each step is for, and its command."""
+def _run_step(step: _Step, folder: Path) -> int:
+    # -P: the program is the installed one; the folder that it starts in holds a copy with a fault, which is
+    # what pytest has to import.
+    program = ["-m", "pytest"] if step.program == "pytest" else ["-P", "-m", "fastci_ml"]
+    command = [sys.executable, *program, *step.words]
+    if not step.into:
+        return subprocess.run(command, cwd=folder, check=False).returncode
+    with (folder / step.into).open("wb") as file:
+        return subprocess.run(command, cwd=folder, check=False, stdout=file).returncode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One command of the demo: what it is for, its words, and the file that its output goes into."""
+
+    text: str
+    program: str = "fastci-ml"
+    words: list[str]
+    into: str = ""
+
+
+def _steps(demo: DemoRepository, checkout: Path) -> list[_Step]:
     from fastci_ml.replay.demo import ARGUMENTS_FILE, SELF_HISTORY
 
-    fault = demo.fault
+    fault, tests = demo.fault, f"@{ARGUMENTS_FILE}"
+    base, head = demo.base[:12], demo.head[:12]
     return [
-        ("Read the recorded runs of this project's own tests.", ["ingest", str(checkout / SELF_HISTORY)]),
-        ("What is in the history now?", ["status"]),
-        ("Learn which tests fail on which changes; log and register the model.", ["train"]),
-        (
-            "Plan for a change that has just come in: which tests first, and why.\n"
+        _Step(
+            text="Read the recorded runs of this project's own tests.",
+            words=["ingest", str(checkout / SELF_HISTORY)],
+        ),
+        _Step(text="What is in the history now?", words=["status"]),
+        _Step(text="Learn which tests fail on which changes; log and register the model.", words=["train"]),
+        _Step(
+            text="A change has come in. Which tests are there?\n"
             f"#     {demo.path}:{fault.line} said {fault.before}\n"
             f"#     {demo.path}:{fault.line} says {fault.after}",
-            ["rank", "--base", demo.base[:12], "--head", demo.head[:12]],
+            program="pytest",
+            words=["--collect-only", tests],
+            into="collected.txt",
         ),
-        (
-            "Run the plan. Tests fail, as they should: the question is how soon.",
-            ["run", "plan.json", "--junit", "junit.xml", "--", f"@{ARGUMENTS_FILE}"],
+        _Step(
+            text="Plan for the change: which tests first, and why.",
+            words=["rank", "--base", base, "--head", head, "--collected", "collected.txt"],
         ),
-        (
-            "Log what the run showed on the model version that ranked it.",
-            ["outcome", "plan.json", "junit.xml"],
+        _Step(
+            text="Run the plan. Tests fail, as they should: the question is how soon.",
+            words=["run", "plan.json", "--junit", "junit.xml", "--", tests],
         ),
-        ("Which versions are there, and how did they do?", ["models"]),
-        ("How would other policies have ordered the recorded runs?", ["replay", "--prediction"]),
+        _Step(
+            text="Log what the run showed on the model version that ranked it.",
+            words=["outcome", "plan.json", "junit.xml"],
+        ),
+        _Step(text="Which versions are there, and how did they do?", words=["models"]),
+        _Step(
+            text="How would other policies have ordered the recorded runs?", words=["replay", "--prediction"]
+        ),
     ]
 
 
