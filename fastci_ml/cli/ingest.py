@@ -3,7 +3,7 @@
 PATHS are files or folders. Reports are JUnit XML and pytest report logs, told apart by their content. A
 run.json beside reports says which run they belong to; without one, the options do, and without those each
 file is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. What was ingested before is
-left alone.
+left alone. A run that ends more than a day from now is refused: it would hide those that come after it.
 
   fastci-ml ingest ci-logs/
   fastci-ml ingest junit.xml --run-id 4711 --repo . --base origin/main --head HEAD
@@ -64,10 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Ingest; 3 when a file could not be used."""
+    from datetime import UTC, datetime
+
     from fastci_ml.cli import output
+    from fastci_ml.records.ids import read_collected
     from fastci_ml.sources.environment import detect_lane
     from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.history_summary import read_collected
     from fastci_ml.sources.ingest import IngestOptions, ingest_paths
 
     options = IngestOptions(
@@ -78,6 +80,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         mapping=_mapping(args, settings),
         collected=read_collected(_text(args.collected)) if args.collected else (),
         root=settings.root,
+        now=datetime.now(UTC),
     )
     store = HistoryStore(args.history or settings.history_dir)
     report = ingest_paths(store, args.paths, options, output.Progress())

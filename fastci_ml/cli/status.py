@@ -35,8 +35,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
+    from fastci_ml.records.ids import read_collected
     from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.history_summary import read_collected, summarize
+    from fastci_ml.sources.history_summary import summarize
 
     collected: list[str] = []
     if args.collected:

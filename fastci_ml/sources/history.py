@@ -85,6 +85,8 @@ class HistoryStore:
         ------
         ValueError
             If a frame does not fit its schema.
+        HistoryError
+            If the folder cannot be read or written.
         """
         tables = [
             from_pandas(frame, rows)

@@ -12,6 +12,7 @@ import os
 import re
 import zlib
 from base64 import b85decode, b85encode
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -23,7 +24,7 @@ from fastci_ml.errors import HistoryError
 from fastci_ml.sources.history_tables import SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from fastci_ml.records.frames import Frame
@@ -118,23 +119,29 @@ def write_part(
         As in `Part`.
     digests : collection of str
         What a compacted part of runs stands for.
+
+    Raises
+    ------
+    HistoryError
+        If the folder cannot be made or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{max(newest_us, 0):020d}-{sequence:020d}-{digest}.parquet"
     metadata = {_SCHEMA_KEY: SCHEMA.encode()}
     if digests:
         text = json.dumps(sorted(digests)).encode()
         metadata[_DIGESTS_KEY] = b85encode(zlib.compress(text))
     temporary = folder / f".{uuid4().hex}.tmp"
-    try:
-        with temporary.open("wb") as file:
-            pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(folder)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(folder)
     return Part(sequence, digest, max(newest_us, 0), path)
 
 
@@ -180,11 +187,29 @@ def read_digests(part: Part) -> frozenset[str]:
 
 
 def remove_parts(parts: Sequence[Part]) -> None:
-    """Delete parts; one that another compaction has deleted already is no error."""
+    """Delete parts; one that another compaction has deleted already is no error.
+
+    Raises
+    ------
+    HistoryError
+        If a folder cannot be written.
+    """
     for part in parts:
-        part.path.unlink(missing_ok=True)
+        with _writing(part.path.parent):
+            part.path.unlink(missing_ok=True)
     for folder in {part.path.parent for part in parts}:
-        _sync_folder(folder)
+        with _writing(folder):
+            _sync_folder(folder)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HistoryError(
+            f"{folder}: the folder of a history table cannot be written: {error}", hint="--history DIR"
+        ) from error
 
 
 def _open(part: Part) -> pq.ParquetFile:

@@ -85,17 +85,6 @@ def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySu
     )
 
 
-def read_collected(text: str) -> list[str]:
-    r"""Node ids in the output of ``pytest --collect-only -q``, without its summary.
-
-    Examples
-    --------
-    >>> read_collected("t/a.py::test_x[a b]\n\n1 test collected in 0.01s\n")
-    ['t/a.py::test_x[a b]']
-    """
-    return [line for line in text.splitlines() if "::" in line]
-
-
 def _counts(column: pa.ChunkedArray) -> dict[str, int]:
     places, values = codes(column)
     counts = np.bincount(places, minlength=len(values)).tolist()

@@ -155,14 +155,24 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def storable(text: str) -> str:
-    r"""Text as the store can hold it: surrogate escapes (file names that are not UTF-8) become ``\xff``.
+    r"""Text as the store can hold it: what is no UTF-8 is spelled out.
+
+    Parameters
+    ----------
+    text : str
+        With surrogate escapes for the bytes of names that are not UTF-8, which become ``\xff``. Other halves
+        of characters, which only JSON can spell, become ``\ud800``.
 
     Examples
     --------
     >>> storable("bad\udcff.py")
     'bad\\xff.py'
     """
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    try:
+        content = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        content = text.encode("utf-8", "backslashreplace")
+    return content.decode("utf-8", "backslashreplace")
 
 
 def indices(places: np.ndarray) -> pa.Array:

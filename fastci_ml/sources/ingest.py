@@ -7,27 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path
-
-import numpy as np
 
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.changes import FileChange
 from fastci_ml.records.progress import ProgressHook, silent
 from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history_tables import numbers
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
 from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import Report, changes_table, executions_table, join_reports, runs_table
 from fastci_ml.sources.run_file import RunInfo, read_run_file
+from fastci_ml.sources.run_times import check_clock, span_us, timed
 from fastci_ml.sources.tables import TableMapping, read_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestOptions:
-    """What the command line says of the files.
+    """What the command line says of the files, and the clock.
 
     Attributes
     ----------
@@ -43,6 +45,8 @@ class IngestOptions:
         Node ids as pytest collects them, to find JUnit's names in.
     root : Path or None
         Root of the repository whose tests ran, to find JUnit's modules in.
+    now : datetime
+        With its zone. Runs that end more than a day later are refused; the clock of this machine by default.
     """
 
     lane: str
@@ -51,6 +55,7 @@ class IngestOptions:
     mapping: TableMapping | None = None
     collected: Sequence[str] = ()
     root: Path | None = None
+    now: datetime = field(default_factory=partial(datetime.now, UTC))
 
 
 @dataclass(slots=True)
@@ -141,7 +146,7 @@ def _group(
         run: RunInfo | None = options.run
         if file.run_file is not None:
             if file.run_file not in infos:
-                infos[file.run_file] = _run_of(file.run_file, result)
+                infos[file.run_file] = _run_of(file.run_file, options, result)
             run = infos[file.run_file]
         if run is None:
             continue  # its run.json is broken: under another name the run would be one too many
@@ -152,12 +157,14 @@ def _group(
     return list(groups.items())
 
 
-def _run_of(path: Path, result: IngestReport) -> RunInfo | None:
+def _run_of(path: Path, options: IngestOptions, result: IngestReport) -> RunInfo | None:
     try:
-        return read_run_file(path)
+        run = read_run_file(path)
+        check_clock(path, run.run_id, max(run.started_us or 0, run.finished_us or 0), options.now)
     except ReportError as error:
         result.problems.append(f"{error}; the reports that it speaks for are left out")
         return None
+    return run
 
 
 def _ingest_run(
@@ -177,6 +184,8 @@ def _ingest_run(
             report = (
                 read_junit(file.path, ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
             )
+            report = timed(file.path, report, run)
+            check_clock(file.path, run.run_id, span_us(run, report)[1], options.now)
         except ReportError as error:
             result.problems.append(str(error))
             continue
@@ -186,12 +195,9 @@ def _ingest_run(
         return
     used = [file.path for file, _ in read]
     digest = _digest(run, used)
-    whole = join_reports([_timed(file.path, report, run, result) for file, report in read])
+    whole = join_reports([report for _, report in read])
     executions = executions_table(whole, run_id=run.run_id, job=run.job, shard=run.shard, lane=run.lane)
-    started_us = run.started_us if run.started_us is not None else whole.run_started_us
-    finished_us = run.finished_us if run.finished_us is not None else whole.run_finished_us
-    assert started_us is not None
-    assert finished_us is not None
+    started_us, finished_us = span_us(run, whole)
     row = {
         "run_id": run.run_id,
         "job": run.job,
@@ -199,7 +205,7 @@ def _ingest_run(
         "base": run.base,
         "head": run.head,
         "started_at": started_us,
-        "finished_at": max(started_us, finished_us),
+        "finished_at": finished_us,
         "source": f"{read[0][0].kind} {used[0].name}" + (f" +{len(used) - 1}" if len(used) > 1 else ""),
     }
     changes = changes_table(run.run_id, _changes(run, options))
@@ -208,22 +214,6 @@ def _ingest_run(
         result.n_executions += executions.num_rows
     else:
         result.n_duplicates += len(used)
-
-
-def _timed(path: Path, report: Report, run: RunInfo, result: IngestReport) -> Report:
-    """The report with a start and a finish; where neither it nor the run says, the file's age does."""
-    total_us = round(1e6 * float(np.nansum(report.durations_s)))
-    started_us, finished_us = report.run_started_us, report.run_finished_us
-    if started_us is None and finished_us is None:
-        finished_us = path.stat().st_mtime_ns // 1000
-        if run.started_us is None or run.finished_us is None:
-            result.warnings.append(f"{path}: no time of the run in it, so the time of the file is used")
-    if started_us is None:
-        assert finished_us is not None
-        started_us = finished_us - total_us
-    if finished_us is None:
-        finished_us = started_us + total_us
-    return replace(report, run_started_us=started_us, run_finished_us=finished_us)
 
 
 def _changes(run: RunInfo, options: IngestOptions) -> tuple[FileChange, ...]:
@@ -249,6 +239,10 @@ def _ingest_table(
         return
     try:
         executions, runs = read_table(file.path, options.mapping, job=run.job, shard=run.shard, lane=run.lane)
+        # Runs of a table come in time order.
+        last = runs.num_rows - 1
+        finished_us = int(numbers(runs.column("finished_at"))[last])
+        check_clock(file.path, runs.column("run_id")[last].as_py(), finished_us, options.now)
     except ReportError as error:
         result.problems.append(str(error))
         return

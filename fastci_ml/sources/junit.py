@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from fastci_ml.errors import ReportError
 from fastci_ml.sources.junit_cases import RESULT_TAGS, CaseEvent, attempts_of_cases
 from fastci_ml.sources.junit_ids import JunitIds
-from fastci_ml.sources.reports import Report
+from fastci_ml.sources.reports import Report, known_durations_s, total_us
 
 _BLOCK_BYTES = 1 << 17
 # Enough for the first line of a message and for the rules of `failures`.
@@ -205,7 +205,8 @@ def parse_times(texts: Sequence[str]) -> tuple[np.ndarray, int]:
     Returns
     -------
     durations_s : float64 array
-        NaN where the text is empty, negative or no number; a single comma is ambiguous and so unknown.
+        NaN where the text is empty, no number or none that a duration can be; a single comma is ambiguous
+        and so unknown.
     n_bad : int
         How many were there and could not be read.
 
@@ -216,10 +217,9 @@ def parse_times(texts: Sequence[str]) -> tuple[np.ndarray, int]:
     """
     try:
         seconds = pc.cast(pa.array(texts, pa.string()), pa.float64())
-        durations_s = np.from_dlpack(seconds).copy()
+        durations_s = known_durations_s(np.from_dlpack(seconds))
     except pa.ArrowInvalid:
-        durations_s = np.array([_seconds(text) for text in texts], np.float64)
-    durations_s[~(np.isfinite(durations_s) & (durations_s >= 0))] = np.nan
+        durations_s = known_durations_s(np.array([_seconds(text) for text in texts], np.float64))
     n_unknown = int(np.isnan(durations_s).sum())
     return durations_s, n_unknown - sum(not text.strip() for text in texts) if n_unknown else 0
 
@@ -239,7 +239,7 @@ def _report(reader: _Reader) -> Report:
     node_ids = blocks.dictionary_encode().combine_chunks()
     is_joined = np.concatenate([np.empty(0, bool), *reader.is_joined])
     durations_s = np.concatenate([np.empty(0), *reader.durations_s])
-    started_us, finished_us = _span(reader.suites, float(np.nansum(durations_s)))
+    started_us, finished_us = _span(reader.suites, total_us(durations_s))
     notes = []
     if reader.n_outside:
         notes.append(f"{reader.n_outside} results outside of any test case were left out")
@@ -269,7 +269,7 @@ def _dictionary(attributes: list[str]) -> dict[str, str]:
     return dict(zip(attributes[::2], attributes[1::2], strict=True))
 
 
-def _span(suites: list[tuple[str, str]], total_s: float) -> tuple[int | None, int | None]:
+def _span(suites: list[tuple[str, str]], cases_us: int) -> tuple[int | None, int | None]:
     """Start of the first suite and end of the last, microseconds since 1970; None when no suite says."""
     starts_us, ends_us = [], []
     for timestamp, time in suites:
@@ -283,5 +283,5 @@ def _span(suites: list[tuple[str, str]], total_s: float) -> tuple[int | None, in
         wall_s = parse_times([time])[0][0]
         starts_us.append(started_us)
         # Without a wall time of the suite, one process that ran everything is the best guess.
-        ends_us.append(started_us + round(1e6 * float(total_s if np.isnan(wall_s) else wall_s)))
+        ends_us.append(started_us + (cases_us if np.isnan(wall_s) else round(1e6 * float(wall_s))))
     return min(starts_us, default=None), max(ends_us, default=None)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.sources.failures import classify, first_line, phase_of
 from fastci_ml.sources.history_tables import indices
-from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report
+from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
 
 _PASSED, _FAILED = OUTCOME_CODE[Outcome.PASSED], OUTCOME_CODE[Outcome.FAILED]
 _ERROR, _UNKNOWN = OUTCOME_CODE[Outcome.ERROR], OUTCOME_CODE[Outcome.UNKNOWN]
@@ -102,7 +102,7 @@ def attempts_of_cases(
         node_ids=node_ids,
         outcomes=outcomes,
         classes=classes,
-        durations_s=durations_s,
+        durations_s=known_durations_s(durations_s),  # a teardown may have been added
         is_joined=is_joined,
         messages=messages,
     )

@@ -14,10 +14,12 @@ import pyarrow as pa
 from fastci_ml.errors import ReportError
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.sources.failures import classify, first_line
-from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report
+from fastci_ml.sources.history_tables import storable
+from fastci_ml.sources.reports import CLASS_CODE, LONGEST_S, OUTCOME_CODE, Report, known_durations_s
 
 _UNKNOWN_US = np.iinfo(np.int64).min
 _MESSAGE_LIMIT = 4_000
+_LAST_S = 253_402_300_799  # end of the year 9999, where datetime ends
 
 
 @dataclass(slots=True)
@@ -44,9 +46,9 @@ class _Attempt:
             self.message = first_line(message)
         elif not self.outcome.is_failure and (phase == "call" or outcome is Outcome.SKIPPED):
             self.outcome = outcome
-        self.duration_s += _number(line.get("duration"))
-        self.starts_s.append(_number(line.get("start")))
-        self.stops_s.append(_number(line.get("stop")))
+        self.duration_s += _number(line.get("duration"), LONGEST_S)
+        self.starts_s.append(_number(line.get("start"), _LAST_S))
+        self.stops_s.append(_number(line.get("stop"), _LAST_S))
         self.is_over = phase == "teardown"
 
 
@@ -80,6 +82,7 @@ def read_reportlog(path: Path) -> Report:
         node_id = line.get("nodeid")
         if not isinstance(node_id, str):
             continue
+        node_id = storable(node_id)
         if kind == "CollectReport" and line.get("outcome") == "failed":
             attempt = _Attempt(node_id or "unnamed")
             attempt.add({**line, "when": "collect", "duration": float("nan")})
@@ -140,13 +143,15 @@ def _message(longrepr: object) -> str:
     if isinstance(longrepr, dict):
         crash = longrepr.get("reprcrash")
         text = crash.get("message") if isinstance(crash, dict) else longrepr.get("longrepr")
-        return str(text or "")[:_MESSAGE_LIMIT]
-    return str(longrepr or "")[:_MESSAGE_LIMIT]
+    else:
+        text = longrepr
+    return storable(str(text or "")[:_MESSAGE_LIMIT])
 
 
-def _number(value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) < 1e15 else float("nan")  # type: ignore[arg-type]
+def _number(value: object, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        return float("nan")
+    return float(value)
 
 
 def _report(attempts: list[_Attempt], notes: tuple[str, ...]) -> Report:
@@ -157,7 +162,7 @@ def _report(attempts: list[_Attempt], notes: tuple[str, ...]) -> Report:
         node_ids=pa.array([a.node_id for a in attempts], pa.string()).dictionary_encode(),
         outcomes=np.array([OUTCOME_CODE[a.outcome] for a in attempts], np.int8),
         classes=np.array([CLASS_CODE[a.failure_class] for a in attempts], np.int8),
-        durations_s=np.array([a.duration_s for a in attempts], np.float64),
+        durations_s=known_durations_s(np.array([a.duration_s for a in attempts], np.float64)),
         is_joined=np.ones(len(attempts), bool),
         messages={row: a.message for row, a in enumerate(attempts) if a.message},
         started_us=started_us,

@@ -20,6 +20,8 @@ OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
 OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 CLASS_CODE = {failure_class: code for code, failure_class in enumerate(CLASSES)}
+# 30 years: nothing that a CI waits for takes longer, and what claims to would move the clocks of runs.
+LONGEST_S = 1e9
 _IS_FAILURE = np.array([outcome.is_failure for outcome in OUTCOMES])
 _UNKNOWN_US = np.iinfo(np.int64).min
 
@@ -35,7 +37,7 @@ class Report:
     outcomes, classes : int8 arrays, shape (n_rows,)
         Codes into `OUTCOMES` and `CLASSES`.
     durations_s : float64 array, shape (n_rows,)
-        NaN when unknown.
+        As `known_durations_s` gives them: NaN when unknown.
     is_joined : bool array, shape (n_rows,)
         As in EXECUTIONS.
     messages : mapping of int to str
@@ -150,7 +152,7 @@ def runs_table(rows: Sequence[Mapping[str, object]]) -> pa.Table:
         if pa.types.is_timestamp(kind.type):
             arrays.append(pa.array([row[kind.name] for row in rows], pa.int64()).cast(kind.type))
         else:
-            values = pa.array([row.get(kind.name, "") for row in rows], pa.string())
+            values = pa.array([storable(str(row.get(kind.name, ""))) for row in rows], pa.string())
             arrays.append(values.dictionary_encode() if pa.types.is_dictionary(kind.type) else values)
     return pa.Table.from_arrays(arrays, schema=SCHEMAS[RUNS.name])
 
@@ -168,6 +170,22 @@ def changes_table(run_id: str, files: Sequence[FileChange]) -> pa.Table:
     }
     schema = SCHEMAS[CHANGES.name]
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def known_durations_s(seconds: np.ndarray) -> np.ndarray:
+    """Durations with NaN for what no duration can be: negative, infinite, or above `LONGEST_S`.
+
+    Examples
+    --------
+    >>> known_durations_s(np.array([0.5, -1.0, 1e15, np.inf])).tolist()
+    [0.5, nan, nan, nan]
+    """
+    return np.where((seconds >= 0) & (seconds <= LONGEST_S), seconds, np.nan)
+
+
+def total_us(durations_s: np.ndarray) -> int:
+    """Microseconds of all rows together without the unknown ones; 0 where no run can take so long."""
+    return round(1e6 * float(np.nan_to_num(known_durations_s(np.nansum(durations_s)))))
 
 
 def attempt_numbers(groups: np.ndarray) -> np.ndarray:
@@ -189,8 +207,8 @@ def attempt_numbers(groups: np.ndarray) -> np.ndarray:
 
 
 def constant(value: str, n_rows: int) -> pa.Array:
-    """Dictionary column with the same value in every row."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n_rows, np.int32)), pa.array([value]))
+    """Dictionary column with the same value, as the store can hold it, in every row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n_rows, np.int32)), pa.array([storable(value)]))
 
 
 def coded(places: np.ndarray, values: Sequence[str]) -> pa.Array:

@@ -21,13 +21,14 @@ import pyarrow.parquet as pq
 
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.history_tables import indices
+from fastci_ml.sources.history_tables import indices, storable
 from fastci_ml.sources.reports import (
     CLASS_CODE,
     OUTCOME_CODE,
     Report,
     assemble_executions,
     attempt_numbers,
+    known_durations_s,
     runs_table,
 )
 
@@ -105,7 +106,7 @@ def make_mapping(options: Mapping[str, Any]) -> TableMapping:
         raise UsageError(
             f"table mapping: no {' and no '.join(missing)}", hint="--map run=COLUMN test=COLUMN ..."
         )
-    mapping = TableMapping(**options)
+    mapping = TableMapping(**{key: storable(value) for key, value in options.items()})
     if bool(mapping.outcome) == bool(mapping.n_failures):
         raise UsageError(
             "table mapping: exactly one of outcome and n_failures must be there", hint="--map outcome=COLUMN"
@@ -277,8 +278,8 @@ def _is_in(column: pa.Array, values: str) -> np.ndarray:
 def _durations_s(path: Path, table: pa.Table, mapping: TableMapping) -> np.ndarray:
     if not mapping.duration:
         return np.full(table.num_rows, np.nan)
-    durations_s = _numbers(path, table, mapping.duration) * _UNITS_S[mapping.duration_unit]
-    return np.where(np.isfinite(durations_s) & (durations_s >= 0), durations_s, np.nan)
+    with np.errstate(over="ignore"):  # infinite is unknown too
+        return known_durations_s(_numbers(path, table, mapping.duration) * _UNITS_S[mapping.duration_unit])
 
 
 def _numbers(path: Path, table: pa.Table, name: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,50 @@ def test_mistakes_get_a_line_and_the_right_exit_code(
     done = fastci(project, *words)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("time", ["1e15", "1e39", "1e300"])
+def test_times_that_can_be_none_are_no_bug(project: Path, time: str) -> None:
+    (project / "j.xml").write_text(JUNIT.replace("time='4'", f"time='{time}'").replace("'1'", f"'{time}'"))
+    done = fastci(project, "ingest", "j.xml")
+    assert done.returncode == 0, done.stderr
+    assert "times could not be read" in done.stderr
+
+
+def test_a_lane_that_is_no_text_is_spelled_out(project: Path) -> None:
+    assert fastci(project, "ingest", "j.xml", "--lane", os.fsdecode(b"a\xff")).returncode == 0
+    assert json.loads(fastci(project, "status", "--json").stdout)["lanes"] == {"a\\xff": 2}
+
+
+def test_a_run_of_the_future_and_a_torn_run_json_are_unusable(project: Path) -> None:
+    (project / "j.xml").write_text(JUNIT.replace("2026-01-01", "9999-01-01"))
+    done = fastci(project, "ingest", "j.xml", "--run-id", "r1")
+    assert done.returncode == 3
+    assert "unusable: j.xml: run r1 " in done.stderr
+    (project / "run.json").write_text('{"schema": "fastci.run/1", "run_id": "r')
+    torn = fastci(project, "ingest", "j.xml", "--run-id", "r1")
+    assert torn.returncode == 3
+    assert torn.stderr.count("unusable: run.json: no readable JSON") == 1
+    assert "no history yet" in fastci(project, "status").stdout
+
+
+def test_a_listing_of_another_system_with_warnings_counts_tests_only(project: Path) -> None:
+    fastci(project, "ingest", "j.xml")
+    listing = "\ufefft/test_a.py::a\r\n\r\n=== warnings summary ===\r\nstd::map\r\n"
+    (project / "collected.txt").write_bytes(listing.encode())
+    status = fastci(project, "status", "--json", "--collected", "collected.txt")
+    assert json.loads(status.stdout)["known_ratio"] == 1.0
+
+
+def test_a_history_in_the_place_of_a_file_is_named_with_exit_code_3(project: Path) -> None:
+    done = fastci(project, "ingest", "j.xml", "--history", "n.csv")
+    assert done.returncode == 3
+    assert "n.csv" in done.stderr
+    (project / "store").mkdir()
+    (project / "store" / "executions").write_text("a file")
+    done = fastci(project, "ingest", "j.xml", "--history", "store")
+    assert done.returncode == 3
+    assert "fastci-ml: store/executions: " in done.stderr
 
 
 def test_a_damaged_history_is_named_with_exit_code_3(project: Path) -> None:

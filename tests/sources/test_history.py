@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastci_ml.errors import HistoryError
@@ -355,9 +355,35 @@ def test_a_folder_that_cannot_be_listed_is_an_error_not_an_empty_history(tmp_pat
         HistoryStore(tmp_path).read(RUNS)
 
 
+def test_a_folder_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "executions").write_text("a file")
+    (tmp_path / "taken").write_text("a file")
+    # Not even root can make a folder in /proc; elsewhere it is absent, and root could make one.
+    nowhere = [Path("/proc/fastci")] if Path("/proc/self").exists() else []
+    for folder in (tmp_path, tmp_path / "taken", *nowhere):
+        with pytest.raises(HistoryError, match=str(folder)):
+            HistoryStore(folder).append(**run_frames(0), digest=digest_of("x"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_a_named_error(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path)
+    fill(store, 2)
+    folder = tmp_path / "executions"
+    folder.chmod(0o500)
+    try:
+        with pytest.raises(HistoryError, match=str(folder)):
+            fill(store, 1, first=2)
+        with pytest.raises(HistoryError, match=str(folder)):
+            store.compact()
+    finally:
+        folder.chmod(0o700)
+
+
 def test_storable_keeps_good_text_and_names_bad_bytes() -> None:
     assert storable("src/é.py") == "src/é.py"
     assert storable(os.fsdecode(b"bad\xff.py")) == "bad\\xff.py"
+    assert storable("half \ud800") == "half \\ud800"
 
 
 _times = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
@@ -380,7 +406,7 @@ _rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(batches=st.lists(st.lists(_rows, max_size=6), min_size=1, max_size=4), compacts=st.booleans())
 def test_history_comes_back_as_a_dictionary_of_last_rows_would_give_it(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[dict[str, object]]], compacts: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -120,6 +120,91 @@ def test_a_problem_costs_one_line_and_the_others_go_on(tmp_path: Path) -> None:
     junit(logs / "torn.xml", "torn")
     again, _ = ingest(tmp_path, logs)
     assert (again.n_runs, again.n_duplicates) == (1, 1)
+
+
+def test_reports_beside_a_torn_run_json_are_not_ingested_under_a_guessed_run(tmp_path: Path) -> None:
+    for run in ("torn", "whole"):
+        junit(tmp_path / "logs" / run / "one.xml", "one")
+        junit(tmp_path / "logs" / run / "deep" / "two.xml", "two")
+        document = run_json(tmp_path / "logs" / run)
+    torn = tmp_path / "logs" / "torn" / "run.json"
+    torn.write_bytes(document.read_bytes()[:-5])
+    report, store = ingest(tmp_path, tmp_path / "logs", run=RunInfo(run_id="guess"))
+    assert len(report.problems) == 1
+    assert f"{torn}: no readable JSON" in report.problems[0]
+    assert store.read(RUNS).run_id.tolist() == ["whole"]
+    named, _ = ingest(tmp_path, tmp_path / "logs" / "torn" / "one.xml")
+    assert (named.n_runs, len(named.problems)) == (0, 1)
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_run_of_the_future_is_refused_by_name_since_it_would_hide_later_runs(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    run_json(logs / "ahead", finished_at="2026-01-03T00:00:00Z")
+    junit(logs / "ahead" / "one.xml", "one")
+    junit(logs / "ahead" / "two.xml", "two")
+    run_json(logs / "mixed")
+    junit(logs / "mixed" / "good.xml")
+    far = junit(logs / "mixed" / "far.xml")
+    far.write_text(far.read_text().replace("2026", "9999"))
+    run_json(logs / "told", started_at="2025-12-31T00:00:00Z", finished_at="2025-12-31T01:00:00Z")
+    junit(logs / "told" / "far.xml").write_text(far.read_text())
+    report, store = ingest(tmp_path, logs, now=NOW)
+    assert len(report.problems) == 2
+    for path, run, time in (
+        (logs / "ahead" / "run.json", "ahead", "2026-01-03T00:00:00"),
+        (far, "mixed", "9999-01-01T00:00:04"),
+    ):
+        found = [line for line in report.problems if line.startswith(f"{path}: run {run} ")]
+        assert len(found) == 1, report.problems
+        assert time in found[0]
+    # Where run.json tells the times, those of the reports are not those of the run.
+    assert store.read(RUNS).run_id.tolist() == ["mixed", "told"]
+    assert store.latest_us() == int(NOW.timestamp() * 1e6) + 4_000_000
+
+
+def test_a_day_ahead_is_a_matter_of_time_zones(tmp_path: Path) -> None:
+    report, _ = ingest(tmp_path, junit(tmp_path / "j.xml"), now=NOW - timedelta(hours=23))
+    assert (report.n_runs, report.problems) == (1, [])
+
+
+def test_a_table_with_a_run_of_the_future_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("run,test,n,at\nlate,t,0,2026-01-03\nearly,t,0,2025-12-01\n")
+    mapping = TableMapping(run="run", test="test", n_failures="n", time="at")
+    report, store = ingest(tmp_path, table, mapping=mapping, now=NOW)
+    assert report.n_runs == 0
+    assert len(report.problems) == 1
+    assert "run late " in report.problems[0]
+    assert "2026-01-03T00:00:00" in report.problems[0]
+    assert store.latest_us() is None
+
+
+def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    bad = "a\udcff"
+    run = RunInfo(run_id=bad, job=bad, shard=bad, base=bad, head=bad)
+    _, store = ingest(tmp_path, junit(tmp_path / f"{bad}.xml"), run=run, lane=bad)
+    told = store.read(RUNS).iloc[0]
+    spelled = "a\\xff"
+    assert [told[name] for name in ("run_id", "job", "shard", "base", "head")] == [spelled] * 5
+    assert told.source == f"junit {spelled}.xml"
+    assert store.read(EXECUTIONS).lane.tolist() == [spelled]
+    run_json(tmp_path / "logs", run_id="b\ud800", lane="l\ud800", changes=[{"path": "\ud800.py"}])
+    _, store = ingest(tmp_path, junit(tmp_path / "logs" / "j.xml").parent)
+    assert store.read(RUNS).run_id.tolist() == [spelled, "b\\ud800"]
+    assert store.read(CHANGES).path.tolist() == ["\\ud800.py"]
+
+
+def test_a_file_without_a_time_that_took_forever_has_the_time_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "j.xml"
+    cases = "".join(f"<testcase classname='t' name='{n}' time='9e8'/>" for n in range(3))
+    path.write_text(f"<testsuite>{cases}</testsuite>")
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    _, store = ingest(tmp_path, path)
+    run = store.read(RUNS).iloc[0]
+    assert run.started_at == run.finished_at == datetime.fromtimestamp(1_700_000_000, UTC)
 
 
 def test_a_file_that_is_named_must_be_a_report(tmp_path: Path) -> None:

@@ -135,7 +135,9 @@ def test_an_error_of_a_suite_is_not_blamed_on_the_case_before(tmp_path: Path) ->
     assert [row[2] for row in short(write(tmp_path / "j.xml", report))] == ["passed", "passed"]
 
 
-@pytest.mark.parametrize("time", [None, "", " ", "soon", "-1", "nan", "inf", "0,160", "<time>1</time>"])
+@pytest.mark.parametrize(
+    "time", [None, "", " ", "soon", "-1", "nan", "inf", "0,160", "<time>1</time>", "1e15", "1e39", "1e300"]
+)
 def test_a_time_that_says_nothing_is_unknown_not_zero(tmp_path: Path, time: str | None) -> None:
     report = read_junit(write(tmp_path / "j.xml", suite(case("a", time=time), case("b", time="0.125"))))
     assert np.isnan(report.durations_s[0])
@@ -165,6 +167,31 @@ def test_the_span_of_the_run_is_that_of_its_suites(tmp_path: Path) -> None:
     assert report.run_started_us == 1_767_218_400_000_000
     assert report.run_finished_us == report.run_started_us + 10_000_000
     assert read_junit(write(tmp_path / "k.xml", suite(case("a")))).run_started_us is None
+
+
+@pytest.mark.parametrize("time", ["1e15", "1e300", "-1"])
+def test_a_suite_that_took_longer_than_anything_can_took_as_long_as_its_cases(
+    tmp_path: Path, time: str
+) -> None:
+    head = f"timestamp='2026-01-01T00:00:00Z' time='{time}'"
+    report = read_junit(write(tmp_path / "j.xml", suite(case("a"), case("b", time=time), head=head)))
+    assert report.run_started_us is not None
+    assert report.run_finished_us == report.run_started_us + 500_000
+
+
+def test_a_sum_longer_than_anything_can_take_moves_no_clock(tmp_path: Path) -> None:
+    report = read_junit(
+        write(
+            tmp_path / "j.xml",
+            suite(
+                case("a", "<failure message='assert 0'/>", time="9e8"),
+                case("a", "<error message='failed on teardown with \"E\"'/>", time="9e8"),
+                head="timestamp='2026-01-01T00:00:00Z'",
+            ),
+        )
+    )
+    assert np.isnan(report.durations_s).all()
+    assert report.run_finished_us == report.run_started_us
 
 
 BOMB = """<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;">]>

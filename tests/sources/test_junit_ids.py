@@ -12,7 +12,7 @@ from _pytest.junitxml import bin_xml_escape, mangle_test_address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.sources.history_summary import read_collected
+from fastci_ml.records.ids import read_collected
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds, mangle
 

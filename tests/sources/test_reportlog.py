@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastci_ml.errors import ReportError
@@ -94,6 +95,27 @@ def test_odd_values_are_unknown_not_a_crash(tmp_path: Path) -> None:
     )
     assert rows_of(path) == [("t.py::a", 0, "unknown", "")]
     assert read_reportlog(path).run_started_us is None
+
+
+def test_durations_and_times_that_can_be_none_are_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    odd = (-1, 2e9, 1e300, float("inf"))
+    path.write_text(
+        "".join(line(f"t.py::{value}", "call", duration=value) for value in odd)
+        + line("t.py::sum", "setup", duration=6e8)
+        + line("t.py::sum", "call", duration=6e8, start=-1.0, stop=1e14)
+        + FINISH
+    )
+    report = read_reportlog(path)
+    assert np.isnan(report.durations_s).all()
+    assert (report.run_started_us, report.run_finished_us) == (10_000_000, 10_500_000)
+
+
+def test_halves_of_characters_are_spelled_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(line("t.py::a[\ud800]", "call", "failed", longrepr="E \udcff") + FINISH)
+    row = executions_table(read_reportlog(path), run_id="r", job="", shard="", lane="l").to_pylist()[0]
+    assert (row["node_id"], row["message"]) == ("t.py::a[\\ud800]", "E \\xff")
 
 
 def test_a_real_log_with_set_up_errors_skips_and_a_broken_module(tmp_path: Path) -> None:

@@ -70,6 +70,21 @@ def test_a_table_without_a_clock_keeps_the_order_of_the_file(tmp_path: Path) -> 
     assert (np.diff(np.asarray(runs.column("started_at").cast(pa.int64()))) > 0).all()
 
 
+@pytest.mark.parametrize("unit", ["s", "min"])
+def test_durations_that_can_be_none_are_unknown(tmp_path: Path, unit: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("build,name,result,ms\n" + "".join(f"b,t,ok,{ms}\n" for ms in (2e9, 1e308, "inf", -1)))
+    executions, _ = read(path, duration_unit=unit, time="")
+    assert np.isnan(executions.column("duration_s").to_pylist()).all()
+
+
+def test_words_of_a_mapping_that_are_no_text_match_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(CSV)
+    executions, _ = read(path, failed="F\udcff")
+    assert "failed" not in executions.column("outcome").to_pylist()
+
+
 def test_another_delimiter_and_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("build;name;result\nb;t;FAIL\n", encoding="utf-8-sig")
