@@ -22,7 +22,7 @@ _EXPORTS = {
     "build_log": "fastci_ml.features.log",
     "build_matrix": "fastci_ml.features.matrix",
     "load_settings": "fastci_ml.settings",
-    "loads_plan": "fastci_ml.records.plans",
+    "loads_plan": "fastci_ml.records.plan_reader",
     "napfd": "fastci_ml.metrics.ordering",
     "recall_at_budget": "fastci_ml.metrics.ordering",
 }

@@ -18,8 +18,8 @@ from fastci_ml.cli.train import register_bundle, with_registry
 from fastci_ml.errors import UsageError
 
 if TYPE_CHECKING:
-    from fastci_ml.learn.registered import RegisteredVersion
     from fastci_ml.learn.registry import Registry
+    from fastci_ml.learn.registry.versions import RegisteredVersion
     from fastci_ml.settings import Settings
 
 _SCHEMA = "fastci.models/1"

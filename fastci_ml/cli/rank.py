@@ -57,13 +57,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.planning.plan import make_plan, read_change
     from fastci_ml.planning.prioritize import Objective
     from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history_tables import storable
     from fastci_ml.sources.repository import Repository
 
     notes: list[str] = []
     with _without_collection(), Repository(settings.root) as repository:
         plan = make_plan(
             read_change(repository, args.base, args.head),
-            lane=args.lane or settings.lane or _detect_lane(),
+            # As the history spells it, where it is no UTF-8.
+            lane=storable(args.lane or settings.lane or _detect_lane()),
             bundle=_load_bundle(args.model, settings, notes.append),
             store=HistoryStore(args.history or settings.history_dir),
             collected=_read_collected(args.collected),

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from fastci_ml.errors import FastCIError, PlanError
 from fastci_ml.records.ids import NodeId
-from fastci_ml.records.plans import Decision, Plan, loads_plan
+from fastci_ml.records.plan_reader import loads_plan
+from fastci_ml.records.plans import Decision, Plan
 from fastci_ml.settings import find_root, load_settings
 from fastci_ml.sources.environment import detect_lane
 from fastci_ml.sources.worktree import read_worktree

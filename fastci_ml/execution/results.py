@@ -18,13 +18,15 @@ from fastci_ml.errors import GitError, PlanError, ReportError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.records.plans import Plan, loads_plan
+from fastci_ml.records.plan_reader import loads_plan
+from fastci_ml.records.plans import Plan
 from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
 from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import Report, executions_table, join_reports
+from fastci_ml.sources.run_times import check_clock
 
 _NAN = float("nan")
 
@@ -79,7 +81,12 @@ class PlanResults:
 
 
 def read_results(
-    plan_path: Path, paths: Sequence[Path], *, root: Path, run_id: str | None = None
+    plan_path: Path,
+    paths: Sequence[Path],
+    *,
+    root: Path,
+    run_id: str | None = None,
+    now: datetime | None = None,
 ) -> PlanResults:
     """Read a plan and the reports of its run.
 
@@ -95,6 +102,8 @@ def read_results(
     run_id : str, optional
         Of the CI run, which may come in several parts; taken from `digest` by default, so that a repetition
         is the same run.
+    now : datetime, optional
+        The clock; a run that ends more than a day later is refused. The machine's by default.
 
     Returns
     -------
@@ -107,7 +116,7 @@ def read_results(
     PlanError
         If the plan cannot be read.
     ReportError
-        If a report cannot be read, or there is none.
+        If a report cannot be read, there is none, or the run lies in the future.
     """
     content = _bytes_of_plan(plan_path)
     plan = _load(content, plan_path)
@@ -120,7 +129,9 @@ def read_results(
     run_id = run_id or f"plan-{digest[:16]}"
     ids = JunitIds((test.id for test in plan.tests), root)
     report = join_reports([_read_report(report, ids) for report in reports])
-    started_at, finished_at = _span(report, files)
+    started_us, finished_us = _span_us(report, files)
+    check_clock(files[0], run_id, finished_us, now or datetime.now(UTC))
+    started_at, finished_at = _moment(started_us), _moment(finished_us)
     executions = executions_table(report, run_id=run_id, job="", shard=shard, lane=storable(plan.lane))
     results = _fold(executions)
     missing = [test.id for test in plan.tests if test.decision.is_run and test.id not in results]
@@ -187,12 +198,12 @@ def _digest(plan: bytes, files: Iterable[Path]) -> str:
     return hashlib.sha256("\n".join([hashlib.sha256(plan).hexdigest(), *parts]).encode()).hexdigest()
 
 
-def _span(report: Report, files: Sequence[Path]) -> tuple[datetime, datetime]:
-    """Start and end of the run; those of the files where the reports do not say."""
+def _span_us(report: Report, files: Sequence[Path]) -> tuple[int, int]:
+    """Start and end of the run, microseconds since 1970; those of the files where the reports do not say."""
     written_us = max(int(file.stat().st_mtime * 1e6) for file in files)
     finished_us = report.run_finished_us if report.run_finished_us is not None else written_us
     started_us = report.run_started_us if report.run_started_us is not None else finished_us
-    return _moment(min(started_us, finished_us)), _moment(finished_us)
+    return min(started_us, finished_us), finished_us
 
 
 def _moment(microseconds: int) -> datetime:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _N_REASONS = 3
-# Effects below this many log-odds change a risk by less than a twentieth of itself.
-_MIN_EFFECT = 0.05
+# A weaker effect changes the odds by less than a fifth; to name it would say more than it does.
+_MIN_EFFECT = 0.2
 
 
 def feature_words(feature: int, value: float) -> str:
@@ -40,7 +40,8 @@ def risk_reasons(matrix: NDArray[np.float32], contributions: NDArray[np.float32]
     -------
     list of tuple of Reason, length n_tests
         Up to three each, the strongest first, ties by feature; code ``risk``, or ``base_rate`` where no
-        feature moved it. Details: ``feature``, ``value`` (null for NaN) and ``effect`` in log-odds.
+        feature changed its odds by a fifth. Details: ``feature``, ``value`` (null for NaN) and ``effect``
+        in log-odds.
     """
     n_tests = len(matrix)
     # The strongest few by column; a stable sort keeps ties in schema order.

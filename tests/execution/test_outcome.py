@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,7 +10,7 @@ from fastci_ml.errors import PlanError, ReportError
 from fastci_ml.execution.outcome import SCHEMA, outcome_record
 from fastci_ml.execution.results import read_results
 from fastci_ml.features.log import build_log
-from fastci_ml.learn.registered import OutcomeRecord
+from fastci_ml.learn.registry.versions import OutcomeRecord
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.sources.history import HistoryStore
 
@@ -242,3 +243,10 @@ def test_parts_of_one_run_never_overwrite_each_other(write, tmp_path):
     log = build_log(store)
     assert log.run_ids == ["ci-7"]
     assert dict(zip(log.node_ids, log.verdicts.tolist(), strict=True)) == {A: 1, B: 1}
+
+
+def test_a_run_of_the_future_is_refused_by_name(write):
+    """Its time would hide every later run from `rank`, which goes on from the newest."""
+    plan, report, root = write([A], [], [case(A)])
+    with pytest.raises(ReportError, match="more than a day from now"):
+        read_results(plan, [report], root=root, now=datetime(2020, 1, 1, tzinfo=UTC))

@@ -9,8 +9,8 @@ import pytest
 
 from fastci_ml.errors import DataError, RegistryError
 from fastci_ml.learn.bundle import ModelBundle
-from fastci_ml.learn.registered import OutcomeRecord, total_outcomes
 from fastci_ml.learn.registry import Registry
+from fastci_ml.learn.registry.versions import OutcomeRecord, total_outcomes
 from fastci_ml.learn.spool import Spool
 from fastci_ml.settings import Settings
 

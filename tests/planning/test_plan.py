@@ -16,7 +16,8 @@ from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.training import train
 from fastci_ml.planning.plan import make_plan, read_change
 from fastci_ml.planning.prioritize import Objective
-from fastci_ml.records.plans import Decision, Plan, loads_plan
+from fastci_ml.records.plan_reader import loads_plan
+from fastci_ml.records.plans import Decision, Plan
 from fastci_ml.sources.history import HistoryStore
 from fastci_ml.sources.repository import Repository
 

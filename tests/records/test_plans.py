@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import PlanError
 from fastci_ml.records.ids import NodeId
-from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason, loads_plan
+from fastci_ml.records.plan_reader import loads_plan
+from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
 
 # JSON has no lone surrogates in what json.loads gives back as UTF-8 text; ids may have any other character.
 text = st.text(max_size=12)

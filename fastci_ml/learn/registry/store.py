@@ -1,4 +1,4 @@
-"""MLflow: tracks trainings, registers versions, takes CI outcomes. The only importer of mlflow.
+"""The registry: tracks trainings, registers versions, takes CI outcomes.
 
 Each training is a run with its model bundle, plots and a logged LightGBM model, from which a version is
 registered. Alias ``challenger`` names the newest version, ``champion`` the one that `promote` chose (the
@@ -14,25 +14,13 @@ import contextlib
 import json
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastci_ml.errors import RegistryError
 from fastci_ml.learn.bundle import ModelBundle, Registration, replace_bundle, write_registration
-from fastci_ml.learn.registered import (
-    CHALLENGER,
-    CHAMPION,
-    KEY_FIGURES,
-    OutcomeRecord,
-    RegisteredVersion,
-    card_metrics,
-    card_params,
-)
-from fastci_ml.learn.registry_client import (
+from fastci_ml.learn.registry.layout import (
     BUNDLE_DIGEST,
     KIND,
     MODEL_ID,
@@ -44,10 +32,18 @@ from fastci_ml.learn.registry_client import (
     read_version,
     registry_error,
 )
+from fastci_ml.learn.registry.model import log_card, log_model
+from fastci_ml.learn.registry.versions import (
+    CHALLENGER,
+    CHAMPION,
+    KEY_FIGURES,
+    OutcomeRecord,
+    RegisteredVersion,
+    card_metrics,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
     from fastci_ml.settings import Settings
 
@@ -118,11 +114,11 @@ class Registry:
             ).info.run_id
             status = "FAILED"
             try:
-                _log_card(client, run_id, bundle.card)
+                log_card(client, run_id, bundle.card)
                 client.log_artifacts(run_id, str(bundle_dir), _BUNDLE)
                 for figure in figures:
                     client.log_artifact(run_id, str(figure), _PLOTS)
-                model_id = _log_model(client, run_id, bundle)
+                model_id = log_model(client, run_id, bundle)
                 version = self._register(client, run_id, model_id, bundle)
                 status = "FINISHED"
             finally:
@@ -301,59 +297,3 @@ class Registry:
     def _aliases(self, client: MlflowClient) -> dict[str, str]:
         models = client.search_registered_models(f"name = '{self.model_name}'")
         return {alias: str(version) for alias, version in models[0].aliases.items()} if models else {}
-
-
-def _log_card(client: MlflowClient, run_id: str, card: Mapping[str, Any]) -> None:
-    from mlflow.entities import Metric, Param
-
-    created_ms = int(datetime.fromisoformat(card["created_at"]).timestamp() * 1000)
-    client.log_batch(
-        run_id,
-        metrics=[Metric(key, value, created_ms, 0) for key, value in card_metrics(card).items()],
-        params=[Param(key, str(value)) for key, value in card_params(card).items()],
-    )
-    for i, warning in enumerate(card["warnings"]):
-        client.set_tag(run_id, f"fastci.warning.{i}", warning)
-
-
-def _log_model(client: MlflowClient, run_id: str, bundle: ModelBundle) -> str:
-    """Log the LightGBM model with its signature; its id.
-
-    Through the client instead of `mlflow.lightgbm.log_model`, which works on the process-wide tracking URI
-    and active run: those belong to whoever calls us from a notebook.
-    """
-    import mlflow
-
-    with warnings.catch_warnings():
-        # MLflow warns about type hints of its own when this is first imported.
-        warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
-        import mlflow.pyfunc
-    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, DataType, Schema
-
-    from fastci_ml.learn.ranker import booster_from_text
-
-    run: Run = client.get_run(run_id)
-    booster = booster_from_text(bundle.model_text)
-    columns = [ColSpec(DataType.float, name) for name in booster.feature_name()]
-    signature = ModelSignature(inputs=Schema(columns), outputs=Schema([ColSpec(DataType.double)]))
-    logged = client.create_logged_model(
-        run.info.experiment_id, name=_MODEL, source_run_id=run_id, tags={BUNDLE_DIGEST: bundle.digest}
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model")
-        mlflow.lightgbm.save_model(
-            booster,
-            str(path),
-            mlflow_model=Model(
-                run_id=run_id, model_id=logged.model_id, artifact_path=logged.artifact_location
-            ),
-            signature=signature,
-            # Given, so that MLflow does not load the model to infer them, nor ask an index.
-            pip_requirements=[f"lightgbm=={version('lightgbm')}"],
-        )
-        client.log_model_artifacts(logged.model_id, str(path))
-    client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-    client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
-    return str(logged.model_id)

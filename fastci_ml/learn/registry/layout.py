@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastci_ml.errors import RegistryError
-from fastci_ml.learn.registered import OutcomeRecord, RegisteredVersion, total_outcomes
+from fastci_ml.learn.registry.versions import OutcomeRecord, RegisteredVersion, total_outcomes
 
 KIND, BUNDLE_DIGEST, TEST_METRIC = "fastci.kind", "fastci.bundle_digest", "fastci.test."
 _OUTCOME_ID, _VERSION, _OUTCOME = "fastci.outcome_id", "fastci.model_version", "fastci.outcomes."
