@@ -27,7 +27,7 @@ from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.reports import changes_table, executions_table, runs_table
 
 SIZES = (50_000, 100_000, 200_000)
-N_PAIRS = 9
+N_PAIRS = 15
 
 
 def write_report(path: Path, n_cases: int) -> None:

@@ -25,6 +25,7 @@ N_HISTORY = len(HISTORY_FEATURES)
 _RUNS, _PASS_STREAK = 0, 1
 _COUNTED = slice(0, 2)  # go up with every run
 _NEW_FAILS, _FAIL_STREAK, _LAST, _FAILS = 2, 3, 4, 5
+_PASSED = slice(3, 5)  # 0 after a pass
 _DECAYED = slice(6, 9)  # each divided by its gain: a failure then adds 1, as it does to the count before them
 _FAILURES = slice(5, 9)
 _DURATION_UNKNOWN, _DURATION_SUM, _DURATION_LAST = 9, 10, 11
@@ -42,14 +43,25 @@ _ONE = np.float32(1)  # a Python 1 costs each small call a conversion
 class _Taken:
     """State of the tests of one run: views of the fold's where the codes are consecutive, else a copy."""
 
-    __slots__ = ("block", "clocked", "copied", "counted", "decayed", "failures", "is_view", "rows", "tests")
+    __slots__ = (
+        "block",
+        "clocked",
+        "copied",
+        "counted",
+        "decayed",
+        "failures",
+        "is_view",
+        "passed",
+        "rows",
+        "tests",
+    )
 
     def __init__(self, tests: NDArray[np.int64], block: NDArray[np.float32], *, is_view: bool) -> None:
         self.tests = tests
         self.is_view = is_view
         self.block = block
         self.rows = list(block)
-        self.counted, self.decayed = block[_COUNTED], block[_DECAYED]
+        self.counted, self.decayed, self.passed = block[_COUNTED], block[_DECAYED], block[_PASSED]
         self.copied, self.clocked = block[_COPIED], block[_CLOCKED]
         self.failures = self.rows[_FAILURES]
 
@@ -181,15 +193,13 @@ class HistoryFold:
             streaks = rows[_FAIL_STREAK][failed] + _ONE
             for row in state.failures:
                 row[failed] += _ONE
-            rows[_FAIL_STREAK][:] = 0
+            state.passed[:] = 0
             rows[_FAIL_STREAK][failed] = streaks
-            rows[_LAST][:] = 0
             rows[_LAST][failed] = 1
             rows[_PASS_STREAK][failed] = 0
             rows[_LAST_FAIL][failed] = clock
         else:
-            rows[_FAIL_STREAK][:] = 0
-            rows[_LAST][:] = 0
+            state.passed[:] = 0
         total_s, last_s = rows[_DURATION_SUM], rows[_DURATION_LAST]
         total_s += durations_s
         if len(unknown):

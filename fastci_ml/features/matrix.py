@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FeatureState", "build_matrix", "run_events"]
 
-# Rows whose sums are turned into rates at once: small enough to stay in the cache.
-_DERIVE_ROWS = 16_384
+# Rows whose sums are turned into rates at once: few enough to be in the cache still.
+_DERIVE_ROWS = 8_192
 
 
 def run_events(log: RunLog) -> Iterator[tuple[bool, int]]:
@@ -62,13 +62,16 @@ def build_matrix(log: RunLog, progress: ProgressHook = silent) -> NDArray[np.flo
     # The history block is written for every row; the rest stays NaN where the change is unknown.
     columns = np.empty((N_FEATURES, log.n_rows), dtype=np.float32)
     columns[N_HISTORY:] = np.nan
+    n_derived = 0
     for is_start, run in run_events(log):
         if is_start:
             rows, tests = runs.started(run)
             state.start_run(tests, runs.lanes[run], runs.changes[run], columns[:, rows])
+            if rows.stop - n_derived >= _DERIVE_ROWS:
+                derive(columns[:N_HISTORY, n_derived : rows.stop])
+                n_derived = rows.stop
             progress("features", run + 1, log.n_runs)
         else:
             state.end_run(runs, run)
-    for start in range(0, log.n_rows, _DERIVE_ROWS):
-        derive(columns[:N_HISTORY, start : start + _DERIVE_ROWS])
+    derive(columns[:N_HISTORY, n_derived:])
     return columns.T
