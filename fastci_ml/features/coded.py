@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastci_ml.features.log import FAILED, UNCLEAR, RunLog
+from fastci_ml.records.outcomes import LONGEST_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-# Thirty years: more is no duration of a test, and sums of it would leave the range of a float32.
-_LONGEST_S = 1e9
 
 
 class CodedRuns:
@@ -45,7 +43,7 @@ class CodedRuns:
             verdicts, durations_s = verdicts[is_clear], durations_s[is_clear]
         self._clear_offsets: list[int] = offsets.tolist()
         self._failed = _Places(verdicts == FAILED, offsets)
-        is_unknown = ~((durations_s >= 0) & (durations_s <= _LONGEST_S))  # NaN too
+        is_unknown = ~((durations_s >= 0) & (durations_s <= LONGEST_S))  # NaN too
         self._durations_s = np.where(is_unknown, 0, durations_s).astype(np.float32)
         self._unknown = _Places(is_unknown, offsets)
         self._offsets = log.offsets.tolist()

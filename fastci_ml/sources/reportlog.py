@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from fastci_ml.errors import ReportError
-from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
 from fastci_ml.sources.failures import classify, first_line
 from fastci_ml.sources.history_tables import storable
-from fastci_ml.sources.reports import CLASS_CODE, LONGEST_S, OUTCOME_CODE, Report, known_durations_s
+from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
 
 _UNKNOWN_US = np.iinfo(np.int64).min
 _MESSAGE_LIMIT = 4_000

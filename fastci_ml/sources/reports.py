@@ -13,15 +13,13 @@ import pyarrow as pa
 
 from fastci_ml.records.changes import FileChange
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
-from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
 from fastci_ml.sources.history_tables import SCHEMAS, storable
 
 OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
 OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 CLASS_CODE = {failure_class: code for code, failure_class in enumerate(CLASSES)}
-# 30 years: nothing that a CI waits for takes longer, and what claims to would move the clocks of runs.
-LONGEST_S = 1e9
 _IS_FAILURE = np.array([outcome.is_failure for outcome in OUTCOMES])
 _UNKNOWN_US = np.iinfo(np.int64).min
 
