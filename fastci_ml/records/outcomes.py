@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from fastci_ml.records.ids import NodeId
 
-# Thirty years: nothing that a CI waits for takes longer. What claims to has an unknown duration; it would move
-# the clocks of runs, and sums of it would leave the range of a float32.
+# Thirty years: nothing that a CI waits for takes longer. What claims to has an unknown duration; it would
+# move the clocks of runs, and sums of it would leave the range of a float32.
 LONGEST_S = 1e9
 
 
