@@ -28,6 +28,15 @@ def test_x(slow_to_end):
 """
 
 
+# A CI may start us with SIGINT or SIGHUP ignored (in the background, under nohup), and children inherit that.
+_DEFAULT_SIGNALS = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.executable, sys.argv[1:])
+"""
+
+
 def run(suite, *words, arguments=(), **options):
     return subprocess.run(
         [*_RUN, *words, "--", *_QUICK, *arguments],
@@ -110,9 +119,8 @@ def test_interpreter_that_is_not_there_is_a_usage_error(suite):
 
 
 def start(suite, **options):
-    process = subprocess.Popen(
-        [*_RUN, "plan.json", "--", *_QUICK], cwd=suite.root, stdout=subprocess.DEVNULL, **options
-    )
+    command = [sys.executable, "-c", _DEFAULT_SIGNALS, *_RUN, "plan.json", "--", *_QUICK]
+    process = subprocess.Popen(command, cwd=suite.root, stdout=subprocess.DEVNULL, **options)
     deadline = time.monotonic() + 60
     while not (suite.root / "started").exists():
         assert time.monotonic() < deadline
@@ -140,7 +148,8 @@ def test_ctrl_c_on_a_terminal_reaches_the_tests_once(make_suite):
     pid, terminal = pty.fork()
     if pid == 0:  # the child has the terminal as its own
         os.chdir(suite.root)
-        os.execv(sys.executable, [*_RUN, "plan.json", "--", *_QUICK])
+        command = [sys.executable, "-c", _DEFAULT_SIGNALS, *_RUN, "plan.json", "--", *_QUICK]
+        os.execv(sys.executable, command)
     try:
         deadline = time.monotonic() + 60
         while not (suite.root / "started").exists():
