@@ -2,11 +2,12 @@
 
 PATHS are files or folders. Reports are JUnit XML and pytest report logs, told apart by their content. A
 run.json beside reports says which run they belong to; without one, the options do, and without those each
-file is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. What was ingested before is
-left alone. A run that ends more than a day from now is refused: it would hide those that come after it.
+file is a run of its own. Tables (CSV, Parquet) need --preset, --table or --map. Files that were ingested
+before for the same run are left alone; under another run id they are another run. A run that ends more than
+a day from now is refused: it would hide those that come after it.
 
   fastci-ml ingest ci-logs/
-  fastci-ml ingest junit.xml --run-id 4711 --repo . --base origin/main --head HEAD
+  fastci-ml ingest junit.xml --run-id 4711 --base origin/main --head HEAD
   fastci-ml ingest results.csv --map run=build test=name outcome=verdict failed=FAIL,ERROR time=started
 
 Exit code 3 when a file could not be used; the others are in.
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--head", "commit or revision that ran"),
     ):
         run.add_argument(name, default="", help=text)
-    run.add_argument("--repo", type=Path, help="repository to read the changes from base to head from")
+    run.add_argument("--repo", type=Path, help="repository of --base and --head (default: this one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -76,7 +77,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         # A published history is of no environment of ours: it gets a lane of its own.
         lane=args.lane or args.preset or settings.lane or detect_lane(),
         run=_run(args),
-        repository=args.repo,
+        # A revision is looked up where it is named, also without --repo.
+        repository=args.repo or (settings.root if args.base or args.head else None),
         mapping=_mapping(args, settings),
         collected=read_collected(_text(args.collected)) if args.collected else (),
         root=settings.root,

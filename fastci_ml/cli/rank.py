@@ -129,12 +129,12 @@ def _read_collected(name: str | None) -> list[str]:
     except OSError as error:
         raise DataError(
             f"{name}: the list of collected tests cannot be read: {error}",
-            hint=f"pytest --collect-only -q > {name}",
+            hint="pytest --collect-only -q > collected.txt",
         ) from error
     # The path of a file may be no UTF-8; the history spells it in the same way.
     node_ids = read_collected(content.decode("utf-8", "backslashreplace"))
     if not node_ids:
-        raise UsageError(f"{name}: no node id in it", hint=f"pytest --collect-only -q > {name}")
+        raise UsageError(f"{name}: no node id in it", hint="pytest --collect-only -q > collected.txt")
     return node_ids
 
 

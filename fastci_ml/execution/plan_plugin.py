@@ -23,6 +23,7 @@ from fastci_ml.execution.gate import Admission, admit
 from fastci_ml.execution.grouping import order_items
 from fastci_ml.execution.selection import Tally, rank_key, select
 from fastci_ml.records.ids import NodeId
+from fastci_ml.records.plans import FOLLOWED_PROPERTY, Followed
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL = "fastci"
@@ -160,8 +161,21 @@ class PlanPlugin:
         if self._workerinput is not None:
             if self._tally is not None:
                 session.config.workeroutput[_CHANNEL] = self._tally.dumps()  # type: ignore[attr-defined]
-        elif session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._is_empty_on_purpose:
+            return
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._is_empty_on_purpose:
             session.exitstatus = pytest.ExitCode.OK
+        self._tell_report(session.config)
+
+    def _tell_report(self, config: pytest.Config) -> None:
+        """Write into pytest's JUnit report, if there is one, what became of the plan: `outcome` asks."""
+        from _pytest.junitxml import xml_key  # pytest offers properties to fixtures only
+
+        followed = Followed.SHADOW if self._is_shadow else Followed.YES
+        report = config.stash.get(xml_key, None)
+        if report is not None:
+            report.add_global_property(
+                FOLLOWED_PROPERTY, followed.value if self._admission.holds else Followed.NO.value
+            )
 
     @property
     def _is_empty_on_purpose(self) -> bool:

@@ -19,7 +19,7 @@ from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.records.plan_reader import loads_plan
-from fastci_ml.records.plans import Plan
+from fastci_ml.records.plans import FOLLOWED_PROPERTY, Followed, Plan
 from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
@@ -116,7 +116,8 @@ def read_results(
     PlanError
         If the plan cannot be read.
     ReportError
-        If a report cannot be read, there is none, or the run lies in the future.
+        If a report cannot be read, there is none, the run lies in the future, or it
+        did not follow the plan.
     """
     content = _bytes_of_plan(plan_path)
     plan = _load(content, plan_path)
@@ -129,6 +130,7 @@ def read_results(
     run_id = run_id or f"plan-{digest[:16]}"
     ids = JunitIds((test.id for test in plan.tests), root)
     report = join_reports([_read_report(report, ids) for report in reports])
+    notes = _check_followed(report, plan, files)
     started_us, finished_us = _span_us(report, files)
     check_clock(files[0], run_id, finished_us, now or datetime.now(UTC))
     started_at, finished_at = _moment(started_us), _moment(finished_us)
@@ -155,7 +157,7 @@ def read_results(
         executions=_with_missing(executions, missing, run_id, shard, storable(plan.lane)),
         runs=_table(RUNS, [run]),
         changes=changes,
-        notes=(*report.notes, *note),
+        notes=(*notes, *report.notes, *note),
     )
 
 
@@ -196,6 +198,20 @@ def _read_report(file: ReportFile, ids: JunitIds) -> Report:
 def _digest(plan: bytes, files: Iterable[Path]) -> str:
     parts = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
     return hashlib.sha256("\n".join([hashlib.sha256(plan).hexdigest(), *parts]).encode()).hexdigest()
+
+
+def _check_followed(report: Report, plan: Plan, files: Sequence[Path]) -> tuple[str, ...]:
+    """Refuse a run that our plugin ran without its plan; a note where it only compared."""
+    words = {value for name, value in report.properties if name == FOLLOWED_PROPERTY}
+    if Followed.NO in words:
+        raise ReportError(
+            f"{files[0]}: these tests ran without the plan, as it did not hold there (its tree is "
+            f"{plan.head_tree[:12]}, its lane {plan.lane}): they are no outcome of it",
+            hint=f"fastci-ml ingest {files[0]} --run-id ID --base REV --head <the commit that ran>",
+        )
+    if Followed.SHADOW in words:
+        return ("a shadow run: the tests ran in the usual order, and the places are those of the plan",)
+    return ()
 
 
 def _span_us(report: Report, files: Sequence[Path]) -> tuple[int, int]:
@@ -277,6 +293,8 @@ def _changes(plan: Plan, root: Path, run_id: str) -> tuple[pa.Table, tuple[str, 
     """Rows of what the plan's change touched, and a note where git cannot say."""
     from fastci_ml.sources.repository import Repository
 
+    if not plan.base:
+        return empty_table(CHANGES), ("the change of this run is unknown: so it was when the plan was made",)
     try:
         with Repository(root) as repository:
             files = repository.changes(plan.base, plan.head).files

@@ -21,9 +21,10 @@ _MIN_EFFECT = 0.2
 def feature_words(feature: int, value: float) -> str:
     """What one feature says of a test, in words."""
     known = FEATURES[feature]
-    return (
-        known.absent or f"{known.name} is unknown" if math.isnan(value) else known.words.format(value=value)
-    )
+    if math.isnan(value):
+        # With its name, as several features are absent for the same reason.
+        return f"{known.absent or 'unknown'} ({known.name})"
+    return known.words.format(value=value)
 
 
 def risk_reasons(matrix: NDArray[np.float32], contributions: NDArray[np.float32]) -> list[tuple[Reason, ...]]:

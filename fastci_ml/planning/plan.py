@@ -14,7 +14,7 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
 from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
-from fastci_ml.records.ids import NodeId, node_path
+from fastci_ml.records.ids import CommitSha, NodeId, node_path
 from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def read_change(repository: Repository, base: str, head: str) -> Change:
         except GitError as error:
             why = str(error)
     sha, tree = repository.resolve(head), repository.tree(head)
-    nothing = ChangeSet(base=sha, head=sha, head_tree=tree, files=())
+    nothing = ChangeSet(base=CommitSha(""), head=sha, head_tree=tree, files=())
     note = f"the change is unknown, and its features with it: {why}"
     return Change(change_set=nothing, paths=paths, root=root, is_known=False, notes=[note])
 

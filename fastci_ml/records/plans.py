@@ -23,6 +23,17 @@ _dump_text = json.encoder.encode_basestring_ascii
 _NO_JSON = frozenset({"nan", "inf", "-inf"})
 
 
+class Followed(StrEnum):
+    """What a pytest run did with its plan; stands in its JUnit report as the property `FOLLOWED_PROPERTY`."""
+
+    YES = "yes"
+    SHADOW = "shadow"  # everything ran in the usual order, and the plan was only compared
+    NO = "no"  # the plan did not hold there, so everything ran
+
+
+FOLLOWED_PROPERTY = "fastci.plan_followed"
+
+
 class Decision(StrEnum):
     """What a plan says of one test."""
 

@@ -198,17 +198,18 @@ def _ingest_run(
     whole = join_reports([report for _, report in read])
     executions = executions_table(whole, run_id=run.run_id, job=run.job, shard=run.shard, lane=run.lane)
     started_us, finished_us = span_us(run, whole)
+    base, head, files_changed = _compared(run, options)
     row = {
         "run_id": run.run_id,
         "job": run.job,
         "shard": run.shard,
-        "base": run.base,
-        "head": run.head,
+        "base": base,
+        "head": head,
         "started_at": started_us,
         "finished_at": finished_us,
         "source": f"{read[0][0].kind} {used[0].name}" + (f" +{len(used) - 1}" if len(used) > 1 else ""),
     }
-    changes = changes_table(run.run_id, _changes(run, options))
+    changes = changes_table(run.run_id, files_changed)
     if store.append_tables(executions, runs_table([row]), changes, digest=digest):
         result.n_runs += 1
         result.n_executions += executions.num_rows
@@ -216,16 +217,18 @@ def _ingest_run(
         result.n_duplicates += len(used)
 
 
-def _changes(run: RunInfo, options: IngestOptions) -> tuple[FileChange, ...]:
-    if run.changes is not None:
-        return run.changes
-    if options.repository is None or not run.base or not run.head:
-        return ()
+def _compared(run: RunInfo, options: IngestOptions) -> tuple[str, str, tuple[FileChange, ...]]:
+    """Base, head and changed files of a run; full shas where a repository can say what was named."""
+    if run.changes is not None or options.repository is None or not run.head:
+        return run.base, run.head, run.changes or ()
     # GitPython is loaded only by those who ask for it.
     from fastci_ml.sources.repository import Repository
 
     with Repository(options.repository) as repository:
-        return repository.changes(run.base, run.head).files
+        if not run.base:
+            return "", repository.resolve(run.head), ()
+        change = repository.changes(run.base, run.head)
+    return change.base, change.head, change.files
 
 
 def _ingest_table(

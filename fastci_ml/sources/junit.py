@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastci_ml.errors import ReportError
+from fastci_ml.records.plans import FOLLOWED_PROPERTY
 from fastci_ml.sources.junit_cases import RESULT_TAGS, CaseEvent, attempts_of_cases
 from fastci_ml.sources.junit_ids import JunitIds
 from fastci_ml.sources.reports import Report, known_durations_s, total_us
@@ -59,6 +60,7 @@ class _Reader:
         self.durations_s: list[np.ndarray] = []
         self.events: dict[int, list[CaseEvent]] = {}
         self.suites: list[tuple[str, str]] = []
+        self.properties: set[tuple[str, str]] = set()
         self.n_outside = 0
         self.n_bad_times = 0
 
@@ -100,6 +102,11 @@ class _Reader:
         elif tag == "testsuite":
             suite = _dictionary(attributes)
             self.suites.append((suite.get("timestamp", ""), suite.get("time", "")))
+        elif tag == "property":
+            found = _dictionary(attributes)
+            # Only what our own plugin wrote: other properties are anybody's, and any number of them.
+            if found.get("name") == FOLLOWED_PROPERTY:
+                self.properties.add((FOLLOWED_PROPERTY, found.get("value", "")[:_TEXT_LIMIT]))
         elif tag in RESULT_TAGS:
             # Ends matter from here to the end of the parent only: handling all of them would cost a tenth.
             self._parser.StartElementHandler = self._start_beside_result
@@ -246,7 +253,13 @@ def _report(reader: _Reader) -> Report:
     if reader.n_bad_times:
         notes.append(f"{reader.n_bad_times} times could not be read and count as unknown")
     report = attempts_of_cases(node_ids, is_joined, durations_s, reader.events)
-    return replace(report, run_started_us=started_us, run_finished_us=finished_us, notes=tuple(notes))
+    return replace(
+        report,
+        run_started_us=started_us,
+        run_finished_us=finished_us,
+        notes=tuple(notes),
+        properties=tuple(sorted(reader.properties)),
+    )
 
 
 def _columns(cases: list[list[str]]) -> list[list[str]]:

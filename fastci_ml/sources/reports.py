@@ -46,6 +46,8 @@ class Report:
         Of the whole report; None when it does not say.
     notes : tuple of str
         What was odd, for a person.
+    properties : tuple of (str, str)
+        Names and values that our own plugin wrote into the report.
     """
 
     node_ids: pa.Array
@@ -59,6 +61,7 @@ class Report:
     run_started_us: int | None = None
     run_finished_us: int | None = None
     notes: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.node_ids)
@@ -88,6 +91,7 @@ def join_reports(reports: Sequence[Report]) -> Report:
         run_started_us=min(starts, default=None),
         run_finished_us=max(finishes, default=None),
         notes=tuple(note for report in ordered for note in report.notes),
+        properties=tuple(sorted({pair for report in ordered for pair in report.properties})),
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -250,3 +251,37 @@ def test_a_run_of_the_future_is_refused_by_name(write):
     plan, report, root = write([A], [], [case(A)])
     with pytest.raises(ReportError, match="more than a day from now"):
         read_results(plan, [report], root=root, now=datetime(2020, 1, 1, tzinfo=UTC))
+
+
+def run_with_junit(suite, *arguments):
+    options = [f"--fastci-plan={suite.root}/plan.json", "--junitxml=out.xml", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *options, *arguments]
+    subprocess.run(command, cwd=suite.root, check=False, capture_output=True)
+    return suite.root / "out.xml"
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"]])
+def test_a_run_that_did_not_follow_the_plan_is_no_outcome_of_it(make_suite, arguments):
+    suite = make_suite({"test_a.py": "def test_x(): pass\ndef test_y(): pass\n"})
+    plan = suite.plan(["test_a.py::test_x", "test_a.py::test_y"])
+    assert read_results(plan, [run_with_junit(suite, *arguments)], root=suite.root).results
+    (suite.root / "test_a.py").write_text("def test_x(): assert 0\n")  # the tree is dirty now
+    report = run_with_junit(suite, *arguments)
+    with pytest.raises(ReportError, match="these tests ran without the plan") as caught:
+        read_results(plan, [report], root=suite.root)
+    assert "fastci-ml ingest" in caught.value.hint
+
+
+def test_a_shadow_run_is_an_outcome_and_says_so(make_suite):
+    suite = make_suite({"test_a.py": "def test_x(): pass\ndef test_y(): pass\n"})
+    plan = suite.plan(["test_a.py::test_y"], ["test_a.py::test_x"])
+    found = read_results(plan, [run_with_junit(suite, "--fastci-shadow")], root=suite.root)
+    assert "a shadow run" in found.notes[0]
+    assert len(found.results) == 2
+
+
+def test_a_plan_of_an_unknown_change_gives_a_run_of_an_unknown_change(write):
+    plan, report, root = write([A], [], [case(A)], base="")
+    found = read_results(plan, [report], root=root)
+    assert found.changes.num_rows == 0
+    assert found.runs.column("base").to_pylist() == [""]

@@ -46,7 +46,7 @@ def test_an_unknown_value_is_null_and_has_words_of_its_own() -> None:
     effects = np.zeros((1, N_FEATURES), dtype=np.float32)
     effects[0, feature_index("runs_since_fail")] = -2
     [[reason]] = risk_reasons(matrix, effects)
-    assert reason.text == "never failed: lowers the risk (-2.00 log-odds)"
+    assert reason.text == "never failed (runs_since_fail): lowers the risk (-2.00 log-odds)"
     assert reason.details["value"] is None
 
 

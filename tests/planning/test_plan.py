@@ -168,7 +168,7 @@ def test_a_base_that_is_not_there_costs_the_change_not_the_plan(project: Project
     plan = plan_of((root, "0" * 40, head), HistoryStore(trained / "history"), bundle)
     assert len(plan.tests) == len(NODE_IDS)
     assert any("the change is unknown" in note for note in plan.notes)
-    assert plan.head == head
+    assert (plan.base, plan.head) == ("", head)
 
 
 def test_a_head_that_is_not_there_is_an_error(project: Project, trained: Path) -> None:
