@@ -82,6 +82,8 @@ def _promote(args: argparse.Namespace, registry: Registry) -> int:
         )
     else:
         was = f"was version {before}; back with `fastci-ml models promote {before}`" if before else "was none"
+        if before == args.version:
+            was = "as before"
         answer(f"{registry.model_name}: champion is version {args.version} ({was})")
     return 0
 

@@ -157,10 +157,13 @@ def _describe(plan: Plan, path: Path) -> str:
     """Short account for a person: totals, then the first tests with their reasons."""
     summary, model = plan.summary, plan.model
     version = f" version {model['version']}" if model["version"] else ""
+    by = f"ranked by {model['kind']} {model['name']!r}{version}"
+    if model["kind"] == "none":
+        by = "ordered by test id"
     lines = [
         f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, "
         f"{summary['duration_s']:.1f} s expected",
-        f"ranked by {model['kind']} {model['name']!r}{version}",
+        by,
     ]
     for test in plan.tests[:_DEFAULT_TOP]:
         risk = "risk ?    " if test.risk is None else f"risk {test.risk:.3f}"
