@@ -14,6 +14,7 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
 from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
+from fastci_ml.records.changes import ChangeSet
 from fastci_ml.records.ids import CommitSha, NodeId, node_path
 from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastci_ml.learn.bundle import ModelBundle
-    from fastci_ml.records.changes import ChangeSet
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.repository import Repository
 
@@ -64,8 +64,6 @@ def read_change(repository: Repository, base: str, head: str) -> Change:
     GitError
         If there is no such head: a plan is bound to its tree.
     """
-    from fastci_ml.records.changes import ChangeSet
-
     prefix = repository.prefix()
     paths = repository.paths(head)
     if prefix:

@@ -60,16 +60,13 @@ class Reason:
     text : str
         The same in words, for a person.
     details : mapping
-        Further keys by kind, such as ``unit`` or ``feature``, ``value`` and ``effect``; JSON values only.
+        Further keys by kind, such as ``unit`` or ``feature``, ``value`` and ``effect``; JSON values only. In
+        plan.json they stand beside code and text.
     """
 
     code: str
     text: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Flat object: code, text, then the details."""
-        return {"code": self.code, "text": self.text, **self.details}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from fastci_ml.sources.history_tables import indices
 from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
 
 _PASSED, _FAILED = OUTCOME_CODE[Outcome.PASSED], OUTCOME_CODE[Outcome.FAILED]
-_ERROR, _UNKNOWN = OUTCOME_CODE[Outcome.ERROR], OUTCOME_CODE[Outcome.UNKNOWN]
+_UNKNOWN = OUTCOME_CODE[Outcome.UNKNOWN]
 # Worst first: a case may hold several results, and a failed call says more than a failed teardown.
 _RESULTS = ("failure", "error", "skipped")
 # Surefire: tries before the one that passed, and tries after the one that failed.

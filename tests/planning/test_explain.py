@@ -26,7 +26,8 @@ def test_the_strongest_effects_come_first_whatever_their_direction() -> None:
         "last failed 2 CI runs ago: raises the risk (+0.75 log-odds)",
         "ran 4 times before: raises the risk (+0.25 log-odds)",
     ]
-    assert reasons[0].to_json() == {
+    strongest = reasons[0]
+    assert {"code": strongest.code, "text": strongest.text, **strongest.details} == {
         "code": "risk",
         "text": reasons[0].text,
         "feature": "pass_streak",
