@@ -122,6 +122,7 @@ def add_runs(store: HistoryStore, node_ids: list[str], sources: list[str], start
             gpu_s=np.nan,
             is_joined=True,
             message="",
+            failure_rule="",
         )
         runs = pd.DataFrame({"run_id": [f"run-{run:04d}"]}).assign(
             job="", shard="", base="", head="", started_at=time, finished_at=time, source="benchmark"

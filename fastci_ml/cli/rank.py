@@ -54,7 +54,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Make the plan, write it, and say what is in it."""
     # Ranking multiplies no matrices; starting BLAS threads would cost more than the whole of it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from fastci_ml.planning.plan import make_plan, read_change
+    from fastci_ml.planning.change import read_change
+    from fastci_ml.planning.plan import make_plan
     from fastci_ml.planning.prioritize import Objective
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.history_tables import storable

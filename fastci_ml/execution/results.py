@@ -283,6 +283,7 @@ def _with_missing(
             "gpu_s": _NAN,
             "is_joined": True,
             "message": "",
+            "failure_rule": "",
         }
         for node_id in missing
     ]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastci_ml.errors import GitError, HistoryError
+from fastci_ml.errors import HistoryError
 from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
+from fastci_ml.planning.change import Change
 from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
-from fastci_ml.records.changes import ChangeSet
-from fastci_ml.records.ids import CommitSha, NodeId, node_path
+from fastci_ml.records.ids import NodeId, node_path
 from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
 
 if TYPE_CHECKING:
@@ -23,62 +22,11 @@ if TYPE_CHECKING:
 
     from fastci_ml.learn.bundle import ModelBundle
     from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.repository import Repository
 
 # A test that did not run in this many of the lane's last runs is not expected any more. Should it exist after
 # all, it is collected, unknown to the plan, and so it runs.
 _KNOWN_WITHIN_RUNS = 50
 _N_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """The change to plan for.
-
-    Attributes
-    ----------
-    change_set : ChangeSet
-        Its `files` mean nothing where `is_known` is false.
-    root : str
-        Folder of the project from the top of the repository; empty for the top itself.
-    paths : frozenset of str
-        Every file of the project at the head, from `root`: where the ids of tests start.
-    is_known : bool
-        Whether the difference from the base could be read.
-    notes : list of str
-        Why not.
-    """
-
-    change_set: ChangeSet
-    paths: frozenset[str]
-    root: str = ""
-    is_known: bool = True
-    notes: list[str] = field(default_factory=list)
-
-
-def read_change(repository: Repository, base: str, head: str) -> Change:
-    """Read a change; a base that git cannot compare with costs the change's features, never the plan.
-
-    Raises
-    ------
-    GitError
-        If there is no such head: a plan is bound to its tree.
-    """
-    prefix = repository.prefix()
-    paths = repository.paths(head)
-    if prefix:
-        paths = frozenset(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
-    root = prefix.removesuffix("/")
-    why = "no base is named"  # a CI leaves the variable of the base empty where it has none
-    if base:
-        try:
-            return Change(change_set=repository.changes(base, head), paths=paths, root=root)
-        except GitError as error:
-            why = str(error)
-    sha, tree = repository.resolve(head), repository.tree(head)
-    nothing = ChangeSet(base=CommitSha(""), head=sha, head_tree=tree, files=())
-    note = f"the change is unknown, and its features with it: {why}"
-    return Change(change_set=nothing, paths=paths, root=root, is_known=False, notes=[note])
 
 
 def make_plan(
@@ -140,6 +88,7 @@ def make_plan(
         model=ranking.model,
         summary=_summary(tests),
         notes=(*notes, *change.notes, *found, *gone, *ranking.notes),
+        full_run=change.full_run,
         tests=tests,
     )
 

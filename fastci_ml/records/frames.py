@@ -87,6 +87,7 @@ EXECUTIONS = _frame(
         "gpu_s": Column("float64", "GPU-seconds; NaN when unknown"),
         "is_joined": Column("bool", "the id is a collected or reported one, not a guess from a class name"),
         "message": Column("str", "first line of the failure, at most 200 characters"),
+        "failure_rule": Column("str", "id of the rule that gave the failure class; empty where none did"),
     },
 )
 

@@ -74,6 +74,8 @@ class Execution:
         Whether the id is one that pytest collected or reported, not one guessed from a class name.
     message : str
         First line of the failure, at most 200 characters.
+    failure_rule : str
+        Id of the rule that gave `failure_class`; empty where none did.
     """
 
     run_id: str
@@ -91,3 +93,4 @@ class Execution:
     gpu_s: float = float("nan")
     is_joined: bool = True
     message: str = ""
+    failure_rule: str = ""

@@ -52,7 +52,17 @@ def loads_plan(text: str, *, name: str = "plan") -> Plan:
         raise PlanError(f"{name}: {type(document).__name__} at the top, expected an object")
     _check_schema(document.get("schema"), name)
     tests = _take(document, "tests", list, name)
-    plan = Plan(
+    try:
+        plan = _plan_from_json(document, tests, name)
+    except ValueError as error:
+        raise PlanError(f"{name}: {error}", hint="fastci-ml rank --out plan.json") from error
+    _check_unique(plan, name)
+    return plan
+
+
+def _plan_from_json(document: dict[str, Any], tests: list[Any], name: str) -> Plan:
+    full_run = _take(document, "full_run", list, name, default=[])
+    return Plan(
         base=_take(document, "base", str, name),
         head=_take(document, "head", str, name),
         head_tree=_take(document, "head_tree", str, name),
@@ -62,10 +72,9 @@ def loads_plan(text: str, *, name: str = "plan") -> Plan:
         evidence=_take(document, "evidence", dict, name, default={}),
         summary=_take(document, "summary", dict, name, default={}),
         notes=tuple(str(note) for note in _take(document, "notes", list, name, default=[])),
+        full_run=tuple(_reason_from_json(reason, name) for reason in full_run),
         tests=tuple(_test_from_json(entry, f"{name}: tests[{i}]") for i, entry in enumerate(tests)),
     )
-    _check_unique(plan, name)
-    return plan
 
 
 def _check_schema(found: object, name: str) -> None:

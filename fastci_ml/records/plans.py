@@ -130,6 +130,13 @@ class Plan:
         As in plan.json.
     notes : tuple of str
         What widened the plan or made it fall back, in words.
+    full_run : tuple of Reason
+        Why nothing may be left out, such as a change that git cannot tell; empty where narrowing is allowed.
+
+    Raises
+    ------
+    ValueError
+        If a test is left out although there is a reason for a full run.
     """
 
     base: str
@@ -142,6 +149,15 @@ class Plan:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    full_run: tuple[Reason, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Hold the one promise that no later stage may break."""
+        if self.full_run:
+            left_out = next((test for test in self.tests if not test.decision.is_run), None)
+            if left_out is not None:
+                why = self.full_run[0].code
+                raise ValueError(f"{left_out.id!r} is {left_out.decision}, and the plan is a full run: {why}")
 
     def dumps(self) -> str:
         """One JSON object, floats unrounded, ending in a newline; equal plans give equal bytes."""
@@ -158,8 +174,9 @@ class Plan:
             "notes": list(self.notes),
         }
         encode = _ReasonEncoder()
+        full_run = ",".join(map(encode, self.full_run))
         tests = ",".join(_dump_test(test, encode) for test in self.tests)
-        return f'{_dump(head)[:-1]},"tests":[{tests}]}}\n'
+        return f'{_dump(head)[:-1]},"full_run":[{full_run}],"tests":[{tests}]}}\n'
 
 
 # `json.dumps` would make an encoder anew for each of thousands of reasons.

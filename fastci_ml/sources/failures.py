@@ -20,6 +20,8 @@ class Rule:
 
     Attributes
     ----------
+    id : str
+        Stable name.
     failure_class : FailureClass
         What a match means.
     pattern : re.Pattern
@@ -28,49 +30,57 @@ class Rule:
         In words, for a person who asks why.
     """
 
+    id: str
     failure_class: FailureClass
     pattern: re.Pattern[str]
     explanation: str
 
 
-def _rule(failure_class: FailureClass, pattern: str, explanation: str) -> Rule:
-    return Rule(failure_class=failure_class, pattern=re.compile(pattern), explanation=explanation)
+def _rule(name: str, failure_class: FailureClass, pattern: str, explanation: str) -> Rule:
+    return Rule(id=name, failure_class=failure_class, pattern=re.compile(pattern), explanation=explanation)
 
 
 RULES = (
     _rule(
+        "process-died",
         FailureClass.CRASH,
         r"worker '?gw\d+'? crashed|Segmentation fault|Fatal Python error|died with <Signals\.|signal SIG\w+",
         "the process that ran the test died",
     ),
     _rule(
+        "out-of-time",
         FailureClass.TIMEOUT,
         r"Timeout \(?>\s?[\d.]+\s?s?\)?|TimeoutExpired|Watchdog caught collective operation timeout",
         "the test or a process of it ran out of time",
     ),
     _rule(
+        "disk-full",
         FailureClass.INFRASTRUCTURE,
         r"No space left on device|Errno 28\b|Errno 122\b|Disk quota exceeded",
         "the disk is full",
     ),
     _rule(
+        "nccl",
         FailureClass.INFRASTRUCTURE,
         r"nccl(?:System|Internal|Remote)Error|ncclUnhandledCudaError|NCCL error.*unhandled system error",
         "NCCL could not reach its peers",
     ),
     _rule(
+        "gpu",
         FailureClass.INFRASTRUCTURE,
         r"CUDA driver (?:version is insufficient|initialization failed)|no CUDA-capable device"
         r"|Driver/library version mismatch|uncorrectable ECC error|CUDA-capable device\(s\) is/are busy",
         "the GPU or its driver is not usable",
     ),
     _rule(
+        "network",
         FailureClass.INFRASTRUCTURE,
         r"Temporary failure in name resolution|Name or service not known|Network is unreachable"
         r"|No route to host|Max retries exceeded with url|50[234] (?:Server Error|Bad Gateway|Service Unav)",
         "the network or a server on it is not reachable",
     ),
     _rule(
+        "library",
         FailureClass.ENVIRONMENT,
         r"cannot open shared object file|version `GLIBC\w*_[\d.]+' not found|undefined symbol: ",
         "a library of the machine does not fit",
@@ -95,7 +105,16 @@ def phase_of(message: str) -> tuple[str, str]:
     return (match[1], match[2].removesuffix('"')) if match else ("", message)
 
 
-def classify(outcome: Outcome, phase: str, message: str) -> tuple[FailureClass, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """Class of one failure, the id of the rule that gave it, and the same in words."""
+
+    failure_class: FailureClass
+    rule: str = ""
+    explanation: str = ""
+
+
+def classify(outcome: Outcome, phase: str, message: str) -> Classification:
     """Class of one failure, and why.
 
     Parameters
@@ -109,25 +128,32 @@ def classify(outcome: Outcome, phase: str, message: str) -> tuple[FailureClass, 
 
     Returns
     -------
-    tuple of FailureClass and str
-        `NONE` and an empty text unless the outcome is a failure.
+    Classification
+        `NONE`, without a rule, unless the outcome is a failure.
 
     Examples
     --------
-    >>> classify(Outcome.FAILED, "call", "OSError: [Errno 28] No space left on device")[0].value
+    >>> classify(Outcome.FAILED, "call", "OSError: [Errno 28] No space left on device").failure_class.value
     'infrastructure'
-    >>> classify(Outcome.FAILED, "call", "AssertionError: 'No space left on device'")[0].value
+    >>> classify(Outcome.FAILED, "call", "AssertionError: 'No space left on device'").failure_class.value
     'test'
     """
     if not outcome.is_failure:
-        return FailureClass.NONE, ""
+        return Classification(failure_class=FailureClass.NONE)
     if not _ASSERTION.match(message):
         for rule in RULES:
             if rule.pattern.search(message):
-                return rule.failure_class, rule.explanation
+                return Classification(
+                    failure_class=rule.failure_class, rule=rule.id, explanation=rule.explanation
+                )
     if phase == "setup":
-        return FailureClass.SETUP, "set-up failed before the test began"
-    return FailureClass.TEST, "the test failed, and nothing says that something else is to blame"
+        return Classification(
+            failure_class=FailureClass.SETUP, rule="setup", explanation="set-up failed before the test began"
+        )
+    return Classification(
+        failure_class=FailureClass.TEST,
+        explanation="the test failed, and nothing says that something else is to blame",
+    )
 
 
 def first_line(message: str) -> str:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SCHEMA = "fastci.history/1"
 _SCHEMA_KEY, _DIGESTS_KEY = b"fastci.schema", b"fastci.digests"
 _NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8,64}|merged-[0-9a-f]{8,64})\.parquet")
+# Text columns that parts of earlier releases do not have; they read as empty text.
+_ADDED = frozenset({("executions", "failure_rule")})
 _LARGE_ROWS = 500_000
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
 
@@ -158,14 +160,19 @@ def read_part(frame: Frame, part: Part, columns: Sequence[str]) -> pa.Table:
     file = _open(part)
     try:
         schema = file.schema_arrow
-        for name in columns:
+        absent = [name for name in columns if name not in schema.names and (frame.name, name) in _ADDED]
+        present = [name for name in columns if name not in absent]
+        for name in present:
             expected = SCHEMAS[frame.name].field(name).type
             found = schema.field(name).type if name in schema.names else "absent"
             if found != expected:
                 raise HistoryError(f"{part.path}: column {name} is {found}, expected {expected}")
         # Threads win time on a large part, and cost a small one more than its reading.
         is_large = file.metadata.num_rows >= _LARGE_ROWS
-        return file.read(columns=list(columns), use_threads=is_large).replace_schema_metadata(None)
+        table = file.read(columns=present, use_threads=is_large).replace_schema_metadata(None)
+        for name in absent:
+            table = table.append_column(name, _blank(file.metadata.num_rows))
+        return table.select(list(columns)) if absent else table
     except (pa.ArrowException, OSError) as error:
         raise _torn(part, error) from error
     finally:
@@ -210,6 +217,11 @@ def _writing(folder: Path) -> Iterator[None]:
         raise HistoryError(
             f"{folder}: the folder of a history table cannot be written: {error}", hint="--history DIR"
         ) from error
+
+
+def _blank(n_rows: int) -> pa.Array:
+    places = pa.Array.from_buffers(pa.int32(), n_rows, [None, pa.py_buffer(bytes(4 * n_rows))])
+    return pa.DictionaryArray.from_arrays(places, pa.array([""], pa.string()))
 
 
 def _open(part: Part) -> pq.ParquetFile:

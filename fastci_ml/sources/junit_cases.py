@@ -42,6 +42,7 @@ class _Try:
     failure_class: FailureClass
     phase: str
     message: str
+    rule: str = ""
 
 
 def attempts_of_cases(
@@ -78,6 +79,7 @@ def attempts_of_cases(
     outcomes = np.full(len(source), _PASSED, np.int8)
     classes = np.full(len(source), CLASS_CODE[FailureClass.NONE], np.int8)
     messages: dict[int, str] = {}
+    rules: dict[int, str] = {}
     is_teardown = np.zeros(len(source), bool)
     for row, found in tries.items():
         for place, one in enumerate(found, int(starts[row])):
@@ -86,6 +88,8 @@ def attempts_of_cases(
             is_teardown[place] = one.phase == "teardown"
             if one.message:
                 messages[place] = one.message
+            if one.rule:
+                rules[place] = one.rule
         if len(found) > 1:
             durations_s[starts[row] : starts[row] + len(found)] = np.nan  # the time is that of all tries
     if len(source) != n_cases:
@@ -98,6 +102,7 @@ def attempts_of_cases(
         outcomes, classes, durations_s = outcomes[kept], classes[kept], durations_s[kept]
         new_place = np.cumsum(keep) - 1
         messages = {int(new_place[row]): text for row, text in messages.items() if keep[row]}
+        rules = {int(new_place[row]): name for row, name in rules.items() if keep[row]}
     return Report(
         node_ids=node_ids,
         outcomes=outcomes,
@@ -105,6 +110,7 @@ def attempts_of_cases(
         durations_s=known_durations_s(durations_s),  # a teardown may have been added
         is_joined=is_joined,
         messages=messages,
+        rules=rules,
     )
 
 
@@ -128,7 +134,8 @@ def _try(event: CaseEvent) -> _Try:
         return _Try(outcome, FailureClass.NONE, "", "")
     outcome = Outcome.FAILED if event.tag.lower().endswith("failure") else Outcome.ERROR
     phase, message = phase_of(event.message)
-    return _Try(outcome, classify(outcome, phase, message)[0], phase, first_line(message or event.type))
+    found = classify(outcome, phase, message)
+    return _Try(outcome, found.failure_class, phase, first_line(message or event.type), found.rule)
 
 
 def _fold_repeated(

@@ -30,6 +30,7 @@ class _Attempt:
     outcome: Outcome = Outcome.UNKNOWN
     failure_class: FailureClass = FailureClass.NONE
     message: str = ""
+    rule: str = ""
     duration_s: float = 0.0
     starts_s: list[float] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
@@ -42,7 +43,8 @@ class _Attempt:
         if outcome.is_failure and not self.outcome.is_failure:
             message = _message(line.get("longrepr"))
             self.outcome = outcome
-            self.failure_class = classify(outcome, str(phase), message)[0]
+            found = classify(outcome, str(phase), message)
+            self.failure_class, self.rule = found.failure_class, found.rule
             self.message = first_line(message)
         elif not self.outcome.is_failure and (phase == "call" or outcome is Outcome.SKIPPED):
             self.outcome = outcome
@@ -165,6 +167,7 @@ def _report(attempts: list[_Attempt], notes: tuple[str, ...]) -> Report:
         durations_s=known_durations_s(np.array([a.duration_s for a in attempts], np.float64)),
         is_joined=np.ones(len(attempts), bool),
         messages={row: a.message for row, a in enumerate(attempts) if a.message},
+        rules={row: a.rule for row, a in enumerate(attempts) if a.rule},
         started_us=started_us,
         finished_us=finished_us,
         run_started_us=int(starts.min()) if len(starts) else None,

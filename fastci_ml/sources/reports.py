@@ -6,7 +6,7 @@ Columns rather than records: a report of 200,000 cases becomes a table without a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Report:
         As in EXECUTIONS.
     messages : mapping of int to str
         First line of the failure, by row; rows without one are absent.
+    rules : mapping of int to str
+        Id of the rule that gave the class, by row; rows without one are absent.
     started_us, finished_us : int64 arrays or None
         By row, microseconds since 1970, the least int64 when unknown; None when all are.
     run_started_us, run_finished_us : int or None
@@ -56,6 +58,7 @@ class Report:
     durations_s: np.ndarray
     is_joined: np.ndarray
     messages: Mapping[int, str]
+    rules: Mapping[int, str] = field(default_factory=dict)
     started_us: np.ndarray | None = None
     finished_us: np.ndarray | None = None
     run_started_us: int | None = None
@@ -73,9 +76,11 @@ def join_reports(reports: Sequence[Report]) -> Report:
         return reports[0]
     ordered = sorted(reports, key=lambda report: report.run_started_us or 0)
     messages: dict[int, str] = {}
+    rules: dict[int, str] = {}
     n_rows = 0
     for report in ordered:
         messages.update({n_rows + row: text for row, text in report.messages.items()})
+        rules.update({n_rows + row: rule for row, rule in report.rules.items()})
         n_rows += len(report)
     starts = [r.run_started_us for r in ordered if r.run_started_us is not None]
     finishes = [r.run_finished_us for r in ordered if r.run_finished_us is not None]
@@ -86,6 +91,7 @@ def join_reports(reports: Sequence[Report]) -> Report:
         durations_s=np.concatenate([report.durations_s for report in ordered]),
         is_joined=np.concatenate([report.is_joined for report in ordered]),
         messages=messages,
+        rules=rules,
         started_us=np.concatenate([_times_or_unknown(r.started_us, len(r)) for r in ordered]),
         finished_us=np.concatenate([_times_or_unknown(r.finished_us, len(r)) for r in ordered]),
         run_started_us=min(starts, default=None),
@@ -122,9 +128,11 @@ def assemble_executions(
 ) -> pa.Table:
     """Table of EXECUTIONS from the columns of a report and those that are settled already."""
     n_rows = len(report)
-    message = [""] * n_rows
+    message, rule = [""] * n_rows, [""] * n_rows
     for row, text in report.messages.items():
         message[row] = text
+    for row, name in report.rules.items():
+        rule[row] = name
     unknown = pa.array(np.full(n_rows, np.nan), from_pandas=False)
     columns = {
         "run_id": run_ids,
@@ -142,6 +150,7 @@ def assemble_executions(
         "gpu_s": unknown,
         "is_joined": pa.array(report.is_joined),
         "message": pa.array(message, pa.string()),
+        "failure_rule": _texts(rule),
     }
     schema = SCHEMAS[EXECUTIONS.name]
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -14,7 +14,8 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.matrix import build_matrix
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.training import train
-from fastci_ml.planning.plan import make_plan, read_change
+from fastci_ml.planning.change import read_change
+from fastci_ml.planning.plan import make_plan
 from fastci_ml.planning.prioritize import Objective
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import Decision, Plan

@@ -232,7 +232,7 @@ def test_a_plan_is_written_as_json_dumps_would_write_it() -> None:
     document = json.loads(plan.dumps())
     assert json.dumps(document, separators=(",", ":")) + "\n" == plan.dumps()
     assert list(document) == [
-        "schema", "base", "head", "head_tree", "lane", "root", "model", "evidence", "summary", "notes",
+        "schema", "base", "head", "head_tree", "lane", "root", "model", "evidence", "summary", "notes", "full_run",
         "tests",
     ]  # fmt: skip
     assert document["tests"][0] == {
@@ -255,3 +255,20 @@ def test_a_number_that_is_none_is_never_written(field: str) -> None:
     plan = Plan(base="", head="", head_tree="", lane="", model={}, tests=(test,))
     with pytest.raises(ValueError, match="no numbers of a plan"):
         plan.dumps()
+
+
+def test_a_full_run_leaves_nothing_out() -> None:
+    reason = Reason(code="unknown_change", text="the base is not there")
+    test = PlannedTest(id=NodeId("t.py::a"), decision=Decision.UNAFFECTED, order=0)
+    with pytest.raises(ValueError, match=r"'t\.py::a' is unaffected.*unknown_change"):
+        Plan(base="", head="", head_tree="", lane="", model={}, tests=(test,), full_run=(reason,))
+
+
+def test_a_plan_file_cannot_narrow_a_full_run() -> None:
+    reason = Reason(code="unknown_change", text="the base is not there")
+    test = PlannedTest(id=NodeId("t.py::a"), decision=Decision.RUN, order=1)
+    plan = Plan(base="", head="", head_tree="", lane="", model={}, tests=(test,), full_run=(reason,))
+    text = plan.dumps()
+    assert loads_plan(text) == plan
+    with pytest.raises(PlanError, match="unaffected"):
+        loads_plan(text.replace('"decision":"run","order":1', '"decision":"unaffected","order":0'))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.failures import classify, first_line
+from fastci_ml.sources.failures import Classification, classify, first_line
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ from fastci_ml.sources.failures import classify, first_line
     ],
 )
 def test_rules(phase: str, message: str, expected: str) -> None:
-    found, why = classify(Outcome.FAILED, phase, message)
-    assert found == expected
-    assert why
+    found = classify(Outcome.FAILED, phase, message)
+    assert found.failure_class == expected
+    assert found.explanation
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if not o.is_failure])
 def test_what_did_not_fail_has_no_class(outcome: Outcome) -> None:
-    assert classify(outcome, "setup", "Segmentation fault") == (FailureClass.NONE, "")
+    assert classify(outcome, "setup", "Segmentation fault") == Classification(failure_class=FailureClass.NONE)
 
 
 def test_the_first_line_is_short_and_not_blank() -> None:

@@ -402,6 +402,7 @@ _rows = st.fixed_dictionaries(
         "n_gpus": _floats,
         "is_joined": st.booleans(),
         "message": _names,
+        "failure_rule": _names,
     }
 )
 

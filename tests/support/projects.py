@@ -48,6 +48,7 @@ def add_runs(store: HistoryStore, start: int, n_runs: int, node_ids: Sequence[st
             gpu_s=np.nan,
             is_joined=True,
             message="",
+            failure_rule="",
         )
         runs = pd.DataFrame({"run_id": [run_id]}).assign(
             job="", shard="", base="", head="", started_at=time, finished_at=time, source="test"
