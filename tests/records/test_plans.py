@@ -232,8 +232,8 @@ def test_a_plan_is_written_as_json_dumps_would_write_it() -> None:
     document = json.loads(plan.dumps())
     assert json.dumps(document, separators=(",", ":")) + "\n" == plan.dumps()
     assert list(document) == [
-        "schema", "base", "head", "head_tree", "lane", "root", "model", "evidence", "summary", "notes", "full_run",
-        "tests",
+        "schema", "base", "head", "head_tree", "lane", "root", "model", "evidence", "summary", "notes",
+        "full_run", "tests",
     ]  # fmt: skip
     assert document["tests"][0] == {
         "id": tests[0].id,
