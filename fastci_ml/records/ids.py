@@ -67,6 +67,61 @@ def node_path(node_id: str) -> str:
     return node_id.partition("::")[0]
 
 
+def with_project(node_id: str, project: str) -> NodeId:
+    """Node id from the top of the repository, of one that starts at a project's folder.
+
+    Parameters
+    ----------
+    node_id : str
+        As pytest prints it where its root is the project's folder.
+    project : str
+        The folder, from the top of the repository with ``/``; empty for the top itself.
+
+    Returns
+    -------
+    NodeId
+        Only the path moves. An absolute path stays, and one that leads out of the project by ``..`` is
+        followed.
+
+    Examples
+    --------
+    >>> with_project("tests/test_a.py::test_x[../y]", "services/a")
+    'services/a/tests/test_a.py::test_x[../y]'
+    >>> with_project("../b/test_b.py::test_x", "services/a")
+    'services/b/test_b.py::test_x'
+    """
+    if not project or node_id.startswith("/"):
+        return NodeId(node_id)
+    folders = project.split("/")
+    while node_id.startswith("../") and folders and folders[-1] != "..":
+        node_id = node_id[3:]
+        folders.pop()
+    return NodeId("/".join((*folders, node_id)))
+
+
+def without_project(node_id: str, project: str) -> NodeId:
+    """Node id from a project's folder, of one from the top of the repository: undoes `with_project`.
+
+    Examples
+    --------
+    >>> without_project("services/a/tests/test_a.py::test_x", "services/a")
+    'tests/test_a.py::test_x'
+    >>> without_project("services/b/test_b.py::test_x", "services/a")
+    '../b/test_b.py::test_x'
+    """
+    if not project or node_id.startswith("/"):
+        return NodeId(node_id)
+    folders = project.split("/")
+    while folders:
+        # Never the file itself: an id that equals a folder of the project lies above it.
+        if node_id.startswith(f"{folders[0]}/"):
+            node_id = node_id[len(folders[0]) + 1 :]
+            del folders[0]
+        else:
+            break
+    return NodeId("../" * len(folders) + node_id)
+
+
 def read_collected(text: str) -> list[str]:
     r"""Node ids in the output of ``pytest --collect-only -q``.
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.records.ids import NodeParts, function_id, read_collected, split_node_id
+from fastci_ml.records.ids import (
+    NodeParts,
+    function_id,
+    read_collected,
+    split_node_id,
+    with_project,
+    without_project,
+)
 
 # Text in which the separators are likely: where ids go wrong in the field.
 any_text = st.text(max_size=30) | st.text(alphabet="a:[]/.", max_size=30)
@@ -52,3 +59,30 @@ def test_listing_gives_its_ids_and_nothing_of_its_errors_and_warnings():
         "ERROR t/b.py::x - a::b\r\n2 tests collected, 1 error in 0.1s\r\n"
     )
     assert read_collected(listing) == ["t/a.py::test_x[v::1]", "t/a.py::test_y[\x0b]"]
+
+
+projects = st.lists(st.text(alphabet="ab .[", min_size=1, max_size=2), min_size=1, max_size=3).filter(
+    lambda folders: not {".", ".."} & set(folders)
+)
+
+
+@given(any_text.filter(lambda text: not text.startswith("../")), projects)
+def test_id_of_a_project_comes_back_from_the_top(node_id, folders):
+    project = "/".join(folders)
+    moved = with_project(node_id, project)
+    assert node_id.startswith("/") or moved == f"{project}/{node_id}"
+    assert without_project(moved, project) == node_id
+
+
+# pytest writes no path with an empty folder in it.
+@given(any_text.filter(lambda text: "//" not in text and not text.startswith("../")), projects)
+def test_id_from_the_top_comes_back_from_a_project(node_id, folders):
+    project = "/".join(folders)
+    assert with_project(without_project(node_id, project), project) == node_id
+
+
+def test_ids_of_two_projects_never_meet():
+    assert with_project("tests/test_a.py::x", "a") != with_project("tests/test_a.py::x", "b")
+    assert with_project("../b/tests/test_a.py::x", "a") == with_project("tests/test_a.py::x", "b")
+    assert without_project("b/tests/test_a.py::x", "a") == "../b/tests/test_a.py::x"
+    assert without_project("ab/test_a.py::x", "a") == "../ab/test_a.py::x"
