@@ -27,6 +27,7 @@ COMMANDS = {
     "rank": "the CI pre-step: write plan.json for a change",
     "run": "run a plan with pytest",
     "outcome": "append what a plan's run showed to the history and to the model version",
+    "gpu": "what can be read of the GPUs here, and why not",
     "models": "list registered model versions, promote one, send spooled outcomes",
     "replay": "replay policies over recorded history and print one table",
     "demo": "the whole job on this project's own recorded history",

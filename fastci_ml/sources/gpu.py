@@ -241,8 +241,9 @@ def _used_bytes(memory: Any) -> int | None:
 
 def _process(listed: Any, total_bytes: int | None) -> GpuProcess:
     used = listed.usedGpuMemory
-    # Hidden memory is None, or 2**64 - 1 in old bindings, or nonsense: no process has more than the device.
-    is_sane = isinstance(used, int) and 0 <= used <= (2**50 if total_bytes is None else total_bytes)
+    # Hidden memory is None, 2**64 - 1 in old bindings, or 0 in some containers (HAMi-core issue 112), where a
+    # compute context alone takes megabytes; and nothing has more than the device.
+    is_sane = isinstance(used, int) and 0 < used <= (2**50 if total_bytes is None else total_bytes)
     return GpuProcess(pid=listed.pid, used_bytes=used if is_sane else None)
 
 

@@ -1,8 +1,8 @@
 """Which devices a process may use: the rules of ``CUDA_VISIBLE_DEVICES``.
 
 ``NVIDIA_VISIBLE_DEVICES`` is no rule for processes: the container toolkit reads it when a container starts,
-NVML and CUDA then show what it let in (in a privileged container: everything), and NVIDIA's base images set it
-to ``all`` on machines without any GPU.
+NVML and CUDA then show what it let in (in a privileged container: everything), and NVIDIA's base images set
+it to ``all`` on machines without any GPU.
 """
 
 from __future__ import annotations
