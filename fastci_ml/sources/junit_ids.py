@@ -9,7 +9,8 @@ convention.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastci_ml.records.ids import split_node_id
+from fastci_ml.sources.junit_prefixes import BETWEEN, Prefixes, is_doctest, mangle_path
 
-# Path up to the last segment that is named like a module of tests, and the classes behind it.
-_CONVENTION = re.compile(r"((?:.*\.)?(?:test_[^.]*|[^.]*_test))(?:\.(.*))?")
-# Class names come from files that anybody may have written: they must not lead out of the root.
-_PATH_SEGMENT = re.compile(r"[\w-]+")
 # As in pytest's JUnit writer, DEL included: names carry these as #x1B and the like.
 _NOT_XML = re.compile("[^\t\n\r -~\x80-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_BETWEEN = "\x1f"  # cannot stand in XML, so it cannot stand in a class name
+_ESCAPED = re.compile("#x[0-9A-F]{2}")
+# An error of pytest itself is reported so, also below a prefix.
+_INTERNAL = ("pytest", "internal")
 
 
 def mangle(node_id: str) -> tuple[str, str]:
@@ -36,9 +36,25 @@ def mangle(node_id: str) -> tuple[str, str]:
     ('tests.test_a.TestB', 'test_c[x::y/z.py]')
     """
     parts = split_node_id(node_id)
-    names = [_mangle_path(parts.path), *parts.names]
-    name = _NOT_XML.sub(_escape, names.pop() + parts.params)
-    return ".".join(names), name
+    names = [mangle_path(parts.path), *parts.names]
+    # pytest takes what follows the first bracket for parameters, and closes them where an item did not.
+    params = f"{parts.params.removesuffix(']')}]" if parts.params else ""
+    return ".".join(names[:-1]), _NOT_XML.sub(_escape, names[-1] + params)
+
+
+def manglings(node_id: str) -> Iterator[tuple[str, str]]:
+    """All that releases of pytest write for a node id, that of the newest first.
+
+    Up to 9.1 a bracket in the name of a file was taken for the start of the parameters.
+    """
+    newest = mangle(node_id)
+    yield newest
+    stem, bracket, tail = node_id.partition("[")
+    names = stem.split("::")
+    names[0] = mangle_path(names[0])
+    before = ".".join(names[:-1]), _NOT_XML.sub(_escape, names[-1] + bracket + tail)
+    if before != newest:
+        yield before
 
 
 class JunitIds:
@@ -49,25 +65,26 @@ class JunitIds:
     collected : iterable of str, optional
         Node ids of the suite, as ``pytest --collect-only -q`` prints them.
     root : Path, optional
-        Root of the repository: a module that exists there is no guess.
+        Folder that the ids start from: a module that exists there is no guess.
     """
 
     def __init__(self, collected: Iterable[str] = (), root: Path | None = None) -> None:
-        collected_prefixes: dict[str, str] = {}
-        exact: dict[str, str] = {}
-        twice: set[str] = set()
+        exact = _Unique()
+        prefixes = _Unique()
+        functions = _Unique()
         for node_id in collected:
-            classname, name = mangle(node_id)
-            key = f"{classname}{_BETWEEN}{name}"
-            if exact.setdefault(key, node_id) != node_id:
-                twice.add(key)
             parts = split_node_id(node_id)
-            collected_prefixes[classname] = "::".join((parts.path, *parts.names[:-1])) + "::"
-        for key in twice:
-            del exact[key]
-        self._prefixes = _Prefixes(collected_prefixes, root)
-        self._keys = pa.array(exact.keys(), pa.string()) if exact else None
-        self._ids = pa.array(exact.values(), pa.string())
+            prefix = "::".join((parts.path, *parts.names[:-1])) + "::"
+            for classname, name in manglings(node_id):
+                exact.add(f"{classname}{BETWEEN}{name}", node_id)
+                prefixes.add(classname, prefix)
+                functions.add(f"{classname}{BETWEEN}{name.partition('[')[0]}", prefix)
+        self._classes = prefixes.first()
+        self._functions = functions.settled()
+        self._prefixes = Prefixes(self._classes, root)
+        found = exact.settled()
+        self._keys = pa.array(found.keys(), pa.string()) if found else None
+        self._ids = pa.array(found.values(), pa.string())
 
     def map(
         self, classnames: Sequence[str], names: Sequence[str], files: Sequence[str] = ()
@@ -77,7 +94,8 @@ class JunitIds:
         Parameters
         ----------
         classnames : sequence of str, shape (n,)
-            Empty text where the report has none.
+            Empty text where the report has none. A prefix that all of them have (``--junit-prefix``) is told
+            by the collected ids.
         names : sequence of str, shape (n,)
             As reported.
         files : sequence of str, shape (n,), optional
@@ -90,21 +108,95 @@ class JunitIds:
         is_joined : bool array, shape (n,)
             Whether the id is certain.
         """
+        exact, is_exact = self._exact(classnames, names)
+        if self._keys is None or is_exact.all():
+            return self._explain(classnames, names, files, exact, is_exact)
+        if not is_exact.any():
+            prefix, is_certain = self._report_prefix(classnames, names)
+            if prefix:
+                classnames = [
+                    name if (name, case) == _INTERNAL else name[len(prefix) :].removeprefix(".")
+                    for name, case in zip(classnames, names, strict=True)
+                ]
+                exact, is_exact = self._exact(classnames, names)
+                node_ids, is_joined = self._explain(classnames, names, files, exact, is_exact)
+                return node_ids, is_joined & is_certain
+        return self._explain(classnames, names, files, exact, is_exact)
+
+    def _exact(self, classnames: Sequence[str], names: Sequence[str]) -> tuple[pa.Array, np.ndarray]:
+        """Collected ids with these very names, null where there is none."""
+        if self._keys is None:
+            return pa.nulls(len(names), pa.string()), np.zeros(len(names), bool)
+        mangled = pc.binary_join_element_wise(
+            pa.array(classnames, pa.string()), pa.array(names, pa.string()), BETWEEN
+        )
+        places = pc.index_in(mangled, value_set=self._keys)
+        return self._ids.take(places), np.from_dlpack(pc.is_valid(places).cast(pa.uint8())).astype(bool)
+
+    def _report_prefix(self, classnames: Sequence[str], names: Sequence[str]) -> tuple[str, bool]:
+        """Prefix that all class names have before those of collected tests, and whether it is certain.
+
+        pytest writes it before all names or none. One class alone may also be another, of a file that is
+        gone, so it takes two to be certain.
+        """
+        cases = zip(classnames, names, strict=True)
+        distinct = {classname for classname, name in cases if (classname, name) != _INTERNAL}
+        if not distinct or "" in distinct or any(map(self._prefixes.is_there, distinct)):
+            return "", False
+        found: list[tuple[int, str]] = []
+        for prefix in accumulate(min(distinct).split("."), "{}.{}".format):
+            if not all(f"{name}.".startswith(f"{prefix}.") for name in distinct):
+                break
+            stripped = [name[len(prefix) + 1 :] for name in classnames]
+            n_found = int(self._exact(stripped, names)[1].sum())
+            if n_found:
+                found.append((n_found, prefix))
+        if not found:
+            return "", False
+        n_best = max(n_found for n_found, _ in found)
+        best = [prefix for n_found, prefix in found if n_found == n_best]
+        # Where several explain as much, the shortest: it leaves most of the path.
+        n_known = sum(name[len(best[0]) + 1 :] in self._classes for name in distinct)
+        return best[0], len(best) == 1 and n_known > 1
+
+    def _explain(
+        self,
+        classnames: Sequence[str],
+        names: Sequence[str],
+        files: Sequence[str],
+        exact: pa.Array,
+        is_exact: np.ndarray,
+    ) -> tuple[pa.Array, np.ndarray]:
+        """Collected ids where there are some, and what the evidence says elsewhere."""
+        if is_exact.all() and len(is_exact):
+            return exact, is_exact
         keys = classnames
         if any(files):
-            keys = [f"{name}{_BETWEEN}{file}" for name, file in zip(classnames, files, strict=True)]
+            keys = [f"{name}{BETWEEN}{file}" for name, file in zip(classnames, files, strict=True)]
         prefixes = list(map(self._prefixes.__getitem__, keys))
+        if self._prefixes.unexplained:
+            for row, (key, classname) in enumerate(zip(keys, classnames, strict=True)):
+                # The names of doctests say what class names do not.
+                if key in self._prefixes.unexplained and is_doctest(classname, names[row]):
+                    prefixes[row] = f"{classname.replace('.', '/')}.py::"
         name_column = pa.array(names, pa.string())
         node_ids = pc.binary_join_element_wise(pa.array(prefixes, pa.string()), name_column, "")
         is_joined = self._prefixes.are_certain(keys)
+        if self._functions:
+            # The function is known, and its parameters were others when it was collected.
+            for row in np.flatnonzero(~is_exact & ~is_joined).tolist():
+                key = f"{classnames[row]}{BETWEEN}{names[row].partition('[')[0]}"
+                is_joined[row] = self._functions.get(key) == prefixes[row]
+        # What pytest spelled out, or closed for an item that is no function, cannot be told from a name that
+        # was so.
+        for row in np.flatnonzero(_has(name_column, "#x")).tolist():
+            is_joined[row] &= _ESCAPED.search(names[row]) is None
+        if self._prefixes.foreign:
+            for row, key in enumerate(keys):
+                is_joined[row] &= not (key in self._prefixes.foreign and names[row].endswith("]"))
         if "" in names or "" in classnames:
             node_ids, is_joined = self._half_named(classnames, names, node_ids, is_joined)
-        if self._keys is None:
-            return node_ids, is_joined
-        mangled = pc.binary_join_element_wise(pa.array(classnames, pa.string()), name_column, _BETWEEN)
-        places = pc.index_in(mangled, value_set=self._keys)
-        is_exact = np.from_dlpack(pc.is_valid(places).cast(pa.uint8())).astype(bool)
-        return pc.coalesce(self._ids.take(places), node_ids), is_joined | is_exact
+        return pc.coalesce(exact, node_ids), is_joined | is_exact
 
     def _half_named(
         self,
@@ -124,66 +216,28 @@ class JunitIds:
         return pa.array(texts, pa.string()), is_joined
 
 
-class _Prefixes(dict[str, str]):
-    """What stands before the name in a node id, by class name (and file); found when first asked for."""
+class _Unique:
+    """What each key stands for, and which stand for one thing only."""
 
-    def __init__(self, collected: Mapping[str, str], root: Path | None) -> None:
-        super().__init__()
-        self._collected = collected
-        self._root = root
-        self._certain: set[str] = set()
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._twice: set[str] = set()
 
-    def __missing__(self, key: str) -> str:
-        classname, _, file = key.partition(_BETWEEN)
-        prefix, is_certain = self._find(classname, file.replace("\\", "/"))
-        self[key] = prefix
-        if is_certain:
-            self._certain.add(key)
-        return prefix
+    def add(self, key: str, value: str) -> None:
+        if self._values.setdefault(key, value) != value:
+            self._twice.add(key)
 
-    def are_certain(self, keys: Sequence[str]) -> np.ndarray:
-        """Whether each prefix is certain, for keys that were asked for before."""
-        if not self._certain:
-            return np.zeros(len(keys), bool)
-        return np.fromiter(map(self._certain.__contains__, keys), bool, len(keys))
+    def settled(self) -> dict[str, str]:
+        """Keys that stand for one thing, in the order in which they came."""
+        return {key: value for key, value in self._values.items() if key not in self._twice}
 
-    def _find(self, classname: str, file: str) -> tuple[str, bool]:
-        # An inherited test names the file of its base class: then the class name does not begin with it.
-        module = _mangle_path(file) if file else ""
-        if module and f"{classname}.".startswith(f"{module}."):
-            classes = classname[len(module) + 1 :]
-            return "::".join([file, *classes.split(".")] if classes else [file]) + "::", True
-        if classname in self._collected:
-            # The module and class are known, the test is not: renamed, removed, or other parameters.
-            return self._collected[classname], False
-        if self._root is not None:
-            segments = classname.split(".")
-            n_path = _existing(self._root, segments)
-            if n_path:
-                return _join(segments, n_path), True
-        match = _CONVENTION.fullmatch(classname)
-        if match:
-            classes = f"{match[2]}::".replace(".", "::") if match[2] else ""
-            return f"{match[1].replace('.', '/')}.py::{classes}", False
-        return (f"{classname}::" if classname else ""), False
+    def first(self) -> dict[str, str]:
+        """Every key, with what it was first added with."""
+        return self._values
 
 
-def _existing(root: Path, segments: list[str]) -> int:
-    """How many segments make the longest path of a module that exists under the root; 0 for none."""
-    if not all(_PATH_SEGMENT.fullmatch(name) for name in segments):
-        return 0
-    for n_path in range(len(segments), 0, -1):
-        if root.joinpath(*segments[:n_path]).with_suffix(".py").is_file():
-            return n_path
-    return 0
-
-
-def _join(segments: list[str], n_path: int) -> str:
-    return "::".join(["/".join(segments[:n_path]) + ".py", *segments[n_path:]]) + "::"
-
-
-def _mangle_path(path: str) -> str:
-    return path.replace("/", ".").removesuffix(".py")
+def _has(texts: pa.Array, part: str) -> np.ndarray:
+    return np.from_dlpack(pc.match_substring(texts, part).cast(pa.uint8())).astype(bool)
 
 
 def _escape(match: re.Match[str]) -> str:

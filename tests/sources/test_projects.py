@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +58,6 @@ def test_project_is_the_path_below_the_nearest_git_folder_or_file(tmp_path):
 
 def test_project_with_a_name_that_is_no_utf8_is_spelled_as_the_history_spells_it(tmp_path):
     (tmp_path / ".git").mkdir()
-    folder = os.fsencode(tmp_path) + b"/bad\xff"
-    os.mkdir(folder)
-    assert default_project(Path(os.fsdecode(folder))) == r"bad\xff"
+    folder = tmp_path / os.fsdecode(b"bad\xff")
+    folder.mkdir()
+    assert default_project(folder) == r"bad\xff"
