@@ -1,94 +1,39 @@
-"""Why an attempt failed, from what its report says: a table of rules, tried in order.
+"""Why an attempt failed, from what its report and the logs of its processes say.
 
-Only `FailureClass.TEST` trains the model and counts as a detected fault, so a rule must be sure: what no rule
-knows is `TEST`, and an assertion is always `TEST`, whatever text it quotes.
+Only `FailureClass.TEST` trains the model and counts as a detected fault, so any other class must be sure:
+what no rule knows is `TEST`, and an assertion is `TEST` whatever text it quotes.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.sources.failure_rule_files import shipped_rules
+from fastci_ml.sources.failure_rules import Evidence, FailureRules, Rule
+from fastci_ml.sources.failure_texts import (
+    RankFailure,
+    assertion_in,
+    exit_statuses,
+    launcher_list,
+    own_words,
+    program_error_in,
+)
 
 _MESSAGE_LIMIT = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One way to recognise a kind of failure.
-
-    Attributes
-    ----------
-    id : str
-        Stable name.
-    failure_class : FailureClass
-        What a match means.
-    pattern : re.Pattern
-        Searched in the message.
-    explanation : str
-        In words, for a person who asks why.
-    """
-
-    id: str
-    failure_class: FailureClass
-    pattern: re.Pattern[str]
-    explanation: str
-
-
-def _rule(name: str, failure_class: FailureClass, pattern: str, explanation: str) -> Rule:
-    return Rule(id=name, failure_class=failure_class, pattern=re.compile(pattern), explanation=explanation)
-
-
-RULES = (
-    _rule(
-        "process-died",
-        FailureClass.CRASH,
-        r"worker '?gw\d+'? crashed|Segmentation fault|Fatal Python error|died with <Signals\.|signal SIG\w+",
-        "the process that ran the test died",
-    ),
-    _rule(
-        "out-of-time",
-        FailureClass.TIMEOUT,
-        r"Timeout \(?>\s?[\d.]+\s?s?\)?|TimeoutExpired|Watchdog caught collective operation timeout",
-        "the test or a process of it ran out of time",
-    ),
-    _rule(
-        "disk-full",
-        FailureClass.INFRASTRUCTURE,
-        r"No space left on device|Errno 28\b|Errno 122\b|Disk quota exceeded",
-        "the disk is full",
-    ),
-    _rule(
-        "nccl",
-        FailureClass.INFRASTRUCTURE,
-        r"nccl(?:System|Internal|Remote)Error|ncclUnhandledCudaError|NCCL error.*unhandled system error",
-        "NCCL could not reach its peers",
-    ),
-    _rule(
-        "gpu",
-        FailureClass.INFRASTRUCTURE,
-        r"CUDA driver (?:version is insufficient|initialization failed)|no CUDA-capable device"
-        r"|Driver/library version mismatch|uncorrectable ECC error|CUDA-capable device\(s\) is/are busy",
-        "the GPU or its driver is not usable",
-    ),
-    _rule(
-        "network",
-        FailureClass.INFRASTRUCTURE,
-        r"Temporary failure in name resolution|Name or service not known|Network is unreachable"
-        r"|No route to host|Max retries exceeded with url|50[234] (?:Server Error|Bad Gateway|Service Unav)",
-        "the network or a server on it is not reachable",
-    ),
-    _rule(
-        "library",
-        FailureClass.ENVIRONMENT,
-        r"cannot open shared object file|version `GLIBC\w*_[\d.]+' not found|undefined symbol: ",
-        "a library of the machine does not fit",
-    ),
-)
-_ASSERTION = re.compile(r"\s*(?:AssertionError|assert\b|Failed: DID NOT)")
+_CAUSE_LIMIT = 160
 # What pytest writes around the reason in JUnit files.
 _PHASE = re.compile(r'failed on (setup|teardown) with "(.*)', re.DOTALL)
+# Among processes that failed at one time: a deadline is missed because of anything else.
+_PRECEDENCE = (
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.ENVIRONMENT,
+    FailureClass.CRASH,
+    FailureClass.TIMEOUT,
+)
 
 
 def phase_of(message: str) -> tuple[str, str]:
@@ -107,14 +52,32 @@ def phase_of(message: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """Class of one failure, the id of the rule that gave it, and the same in words."""
+    """Class of one failure, the id of the rule that gave it, and the same in words.
+
+    Attributes
+    ----------
+    failure_class : FailureClass
+        `NONE` for what did not fail.
+    rule : str
+        Empty where no rule knows the failure, which makes it `TEST`.
+    explanation : str
+        For a person.
+    is_consequence : bool
+        The failure only says that another process failed first.
+    cause : str
+        First line of the process that failed first, with its name; empty where only one is known.
+    """
 
     failure_class: FailureClass
     rule: str = ""
     explanation: str = ""
+    is_consequence: bool = False
+    cause: str = ""
 
 
-def classify(outcome: Outcome, phase: str, message: str) -> Classification:
+def classify(
+    outcome: Outcome, phase: str, message: str, *, rules: FailureRules | None = None
+) -> Classification:
     """Class of one failure, and why.
 
     Parameters
@@ -122,9 +85,11 @@ def classify(outcome: Outcome, phase: str, message: str) -> Classification:
     outcome : Outcome
         How the attempt ended.
     phase : str
-        ``setup``, ``call`` or ``teardown``; empty when the report does not say.
+        ``setup``, ``call``, ``teardown`` or ``collect``; empty when the report does not say.
     message : str
         Message of the failure; more than its first line helps.
+    rules : FailureRules, optional
+        Those in force; the shipped ones by default.
 
     Returns
     -------
@@ -140,20 +105,74 @@ def classify(outcome: Outcome, phase: str, message: str) -> Classification:
     """
     if not outcome.is_failure:
         return Classification(failure_class=FailureClass.NONE)
-    if not _ASSERTION.match(message):
-        for rule in RULES:
-            if rule.pattern.search(message):
-                return Classification(
-                    failure_class=rule.failure_class, rule=rule.id, explanation=rule.explanation
-                )
-    if phase == "setup":
+    rules = shipped_rules() if rules is None else rules
+    ranks = launcher_list(message)
+    if ranks.entries:
+        found = root_cause(ranks.entries, rules)
+        # The end of a list that was cut off may hold an assertion.
+        if found is not None and (ranks.is_whole or found.failure_class is FailureClass.TEST):
+            return found
+        return judge(Evidence(phase=phase, message=own_words(message.partition("\n")[0])), rules)
+    words = own_words(message)
+    return judge(Evidence(phase=phase, message=words, statuses=exit_statuses(words)), rules)
+
+
+def judge(evidence: Evidence, rules: FailureRules) -> Classification:
+    """Class of one failure by its evidence, without asking other processes."""
+    assertion = assertion_in(evidence.message)
+    error = program_error_in(evidence.message)
+    rule = None if assertion else rules.decide(evidence, is_program_error=bool(error))
+    if rule is not None:
+        return _by_rule(rule)
+    if evidence.phase == "setup":
         return Classification(
             failure_class=FailureClass.SETUP, rule="setup", explanation="set-up failed before the test began"
+        )
+    if assertion:
+        return Classification(
+            failure_class=FailureClass.TEST,
+            rule="assertion",
+            explanation="an assertion of the test or the code does not hold",
+        )
+    if error:
+        return Classification(
+            failure_class=FailureClass.TEST,
+            rule="program-error",
+            explanation="an error that only the program itself makes",
         )
     return Classification(
         failure_class=FailureClass.TEST,
         explanation="the test failed, and nothing says that something else is to blame",
     )
+
+
+def root_cause(ranks: Sequence[RankFailure], rules: FailureRules) -> Classification | None:
+    """Which of the processes of one run failed first, and the class of that failure.
+
+    A process that raised an ordinary exception or an assertion makes it `TEST`, whenever that was: that its
+    peers lost it, timed out or were ended follows from it, and of the opposite nobody can be sure.
+
+    Parameters
+    ----------
+    ranks : sequence of RankFailure
+        Processes in any order; those that did not fail may be among them.
+
+    Returns
+    -------
+    Classification or None
+        None where every process only says that another one failed, or nothing.
+    """
+    leaders: list[tuple[float, int, int, Classification]] = []
+    for place, rank in enumerate(ranks):
+        found = _judge_rank(rank, rules)
+        if found is None or found.is_consequence:
+            continue
+        if found.failure_class is FailureClass.TEST:
+            return found
+        time_s = math.inf if rank.failed_at_s is None else rank.failed_at_s
+        order = _PRECEDENCE.index(found.failure_class) if found.failure_class in _PRECEDENCE else 0
+        leaders.append((time_s, order, place, found))
+    return min(leaders, key=lambda leader: leader[:3])[3] if leaders else None
 
 
 def first_line(message: str) -> str:
@@ -168,3 +187,45 @@ def first_line(message: str) -> str:
         if line.strip():
             return line.strip()[:_MESSAGE_LIMIT]
     return ""
+
+
+def _judge_rank(rank: RankFailure, rules: FailureRules) -> Classification | None:
+    """What one process says; None when it says nothing of a failure."""
+    for words in rank.messages:
+        found = judge(Evidence(message=words, statuses=exit_statuses(words)), rules)
+        if found.failure_class is FailureClass.TEST and not found.is_consequence:
+            return Classification(
+                failure_class=FailureClass.TEST,
+                rule=found.rule or "rank-failed",
+                explanation=f"{rank.name} raised an exception of its own; what others say follows from it",
+                cause=_cause(rank, words),
+            )
+    statuses = frozenset() if rank.status is None else frozenset({rank.status})
+    words = "\n".join(rank.messages)
+    rule = rules.decide(Evidence(message=words, log=rank.log, statuses=statuses | exit_statuses(words)))
+    if rule is None:
+        return None
+    cause = _cause(rank, words or (rule_line(rule, rank.log) or f"exit status {rank.status}"))
+    return _by_rule(rule, f"{rank.name}: ", cause)
+
+
+def rule_line(rule: Rule, log: str) -> str:
+    """First line of a log that a rule looks for."""
+    for pattern in (*rule.any, *rule.all):
+        if hit := pattern.search(log):
+            return first_line(log[log.rfind("\n", 0, hit.start()) + 1 :])
+    return ""
+
+
+def _by_rule(rule: Rule, prefix: str = "", cause: str = "") -> Classification:
+    return Classification(
+        failure_class=rule.failure_class,
+        rule=rule.id,
+        explanation=prefix + rule.because,
+        is_consequence=rule.is_consequence,
+        cause=cause,
+    )
+
+
+def _cause(rank: RankFailure, words: str) -> str:
+    return f"{rank.name}: {first_line(words)}"[:_CAUSE_LIMIT]

@@ -24,8 +24,8 @@ from fastci_ml.sources.failures import Classification, classify, first_line
         ("call", "Failed: Timeout (>30.0s) from pytest-timeout.", "timeout"),
         ("call", "Failed: Timeout >30.0s", "timeout"),
         ("call", "subprocess.TimeoutExpired: Command 'torchrun' timed out after 60 seconds", "timeout"),
-        ("call", "RuntimeError: NCCL error: ncclSystemError: System call failed", "infrastructure"),
-        ("call", "RuntimeError: The NVIDIA CUDA driver version is insufficient", "infrastructure"),
+        ("call", "RuntimeError: NCCL error: ncclSystemError: System call failed", "test"),
+        ("call", "RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "environment"),
         (
             "call",
             "URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
