@@ -39,7 +39,7 @@ def mangle(node_id: str) -> tuple[str, str]:
     names = [mangle_path(parts.path), *parts.names]
     # pytest takes what follows the first bracket for parameters, and closes them where an item did not.
     params = f"{parts.params.removesuffix(']')}]" if parts.params else ""
-    return ".".join(names[:-1]), _NOT_XML.sub(_escape, names[-1] + params)
+    return ".".join(names[:-1]), _spell_out(names[-1] + params)
 
 
 def manglings(node_id: str) -> Iterator[tuple[str, str]]:
@@ -47,14 +47,13 @@ def manglings(node_id: str) -> Iterator[tuple[str, str]]:
 
     Up to 9.1 a bracket in the name of a file was taken for the start of the parameters.
     """
-    newest = mangle(node_id)
-    yield newest
+    yield mangle(node_id)
     stem, bracket, tail = node_id.partition("[")
+    if not bracket or ("::" in stem and tail.endswith("]")):
+        return  # they agree
     names = stem.split("::")
     names[0] = mangle_path(names[0])
-    before = ".".join(names[:-1]), _NOT_XML.sub(_escape, names[-1] + bracket + tail)
-    if before != newest:
-        yield before
+    yield ".".join(names[:-1]), _spell_out(names[-1] + bracket + tail)
 
 
 class JunitIds:
@@ -82,9 +81,7 @@ class JunitIds:
         self._classes = prefixes.first()
         self._functions = functions.settled()
         self._prefixes = Prefixes(self._classes, root)
-        found = exact.settled()
-        self._keys = pa.array(found.keys(), pa.string()) if found else None
-        self._ids = pa.array(found.values(), pa.string())
+        self._exact_ids = exact.settled()
 
     def map(
         self, classnames: Sequence[str], names: Sequence[str], files: Sequence[str] = ()
@@ -108,9 +105,10 @@ class JunitIds:
         is_joined : bool array, shape (n,)
             Whether the id is certain.
         """
+        if not self._exact_ids:
+            nothing = pa.nulls(len(names), pa.string())
+            return self._explain(classnames, names, files, nothing, np.zeros(len(names), bool))
         exact, is_exact = self._exact(classnames, names)
-        if self._keys is None or is_exact.all():
-            return self._explain(classnames, names, files, exact, is_exact)
         if not is_exact.any():
             prefix, is_certain = self._report_prefix(classnames, names)
             if prefix:
@@ -125,13 +123,13 @@ class JunitIds:
 
     def _exact(self, classnames: Sequence[str], names: Sequence[str]) -> tuple[pa.Array, np.ndarray]:
         """Collected ids with these very names, null where there is none."""
-        if self._keys is None:
-            return pa.nulls(len(names), pa.string()), np.zeros(len(names), bool)
-        mangled = pc.binary_join_element_wise(
-            pa.array(classnames, pa.string()), pa.array(names, pa.string()), BETWEEN
-        )
-        places = pc.index_in(mangled, value_set=self._keys)
-        return self._ids.take(places), np.from_dlpack(pc.is_valid(places).cast(pa.uint8())).astype(bool)
+        # A dictionary and not Arrow's `index_in`, which hashes all collected ids anew for each block.
+        get = self._exact_ids.get
+        found = [
+            get(f"{classname}{BETWEEN}{name}") for classname, name in zip(classnames, names, strict=True)
+        ]
+        ids = pa.array(found, pa.string())
+        return ids, np.from_dlpack(pc.is_valid(ids).cast(pa.uint8())).astype(bool)
 
     def _report_prefix(self, classnames: Sequence[str], names: Sequence[str]) -> tuple[str, bool]:
         """Prefix that all class names have before those of collected tests, and whether it is certain.
@@ -238,6 +236,10 @@ class _Unique:
 
 def _has(texts: pa.Array, part: str) -> np.ndarray:
     return np.from_dlpack(pc.match_substring(texts, part).cast(pa.uint8())).astype(bool)
+
+
+def _spell_out(name: str) -> str:
+    return name if name.isascii() and name.isprintable() else _NOT_XML.sub(_escape, name)
 
 
 def _escape(match: re.Match[str]) -> str:
