@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", required=True, help="revision to compare with, such as origin/main")
     parser.add_argument("--head", default="HEAD", help="revision that will run (default: HEAD)")
     parser.add_argument(
+        "--deepen",
+        type=int,
+        metavar="N",
+        help="fetch at most N commits of history where a shallow clone does not show what the change is; "
+        "0 fetches nothing (default: 1050)",
+    )
+    parser.add_argument(
         "--out", type=Path, default=Path("plan.json"), help="file to write (default: plan.json)"
     )
     parser.add_argument("--model", type=Path, help="model bundle (default: <state>/model)")
@@ -57,14 +64,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.planning.change import read_change
     from fastci_ml.planning.plan import make_plan
     from fastci_ml.planning.prioritize import Objective
+    from fastci_ml.sources.git_fetch import FetchLimits
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.history_tables import storable
     from fastci_ml.sources.repository import Repository
 
     notes: list[str] = []
+    limits = FetchLimits() if args.deepen is None else FetchLimits(n_commits=args.deepen)
     with _without_collection(), Repository(settings.root) as repository:
         plan = make_plan(
-            read_change(repository, args.base, args.head),
+            read_change(repository, args.base, args.head, limits=limits),
             # As the history spells it, where it is no UTF-8.
             lane=storable(args.lane or settings.lane or _detect_lane()),
             bundle=_load_bundle(args.model, settings, notes.append),

@@ -1,43 +1,47 @@
-"""Ask git what a change does, through GitPython's command layer; its only importer.
+"""What a change does, as git tells it: the files between a merge base and a head, and their changed lines.
 
 Only plumbing commands with ``-z`` are used: their output depends on neither the user's settings nor the
-characters of a path. Nothing that the repository configures (external diffs, text filters, hooks, monitors)
-is run. See docs/decisions/0002 for why not GitPython's objects.
+characters of a path. Nothing that the repository configures is run, and nothing is fetched unless the caller
+says how much may be. See docs/decisions/0002 and 0009.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fastci_ml.errors import GitError
-from fastci_ml.records.changes import ChangeSet, ChangeStatus, FileChange, Hunk
+from fastci_ml.records.changes import ChangeSet, FileChange, Hunk
 from fastci_ml.records.ids import CommitSha
-from fastci_ml.sources.git_commands import ENVIRONMENT, SAFE_OPTIONS
+from fastci_ml.sources.comparison import UnknownChangeError, merge_bases
+from fastci_ml.sources.diff_records import (
+    DIFF,
+    DIFF_BY_ID,
+    HUNKS,
+    is_rename_detection_cut,
+    may_be_eol_only,
+    read_counts,
+    read_files,
+    read_hunks,
+    with_eol_only,
+)
+from fastci_ml.sources.git_deepen import compare_deepening
+from fastci_ml.sources.git_fetch import Fetcher, FetchLimits
+from fastci_ml.sources.git_reader import GitReader, decode, empty_tree
+from fastci_ml.sources.submodules import expand_submodules, list_submodule_paths, open_submodule
 
-try:
-    from git.cmd import Git
-    from git.exc import GitCommandError, GitCommandNotFound
-except ImportError as error:
-    # GitPython refuses to be imported where there is no git program; both lacks have the same cure.
-    raise GitError(f"cannot use git: {error}", hint="install git, then `pip install gitpython`") from error
-
-# The limit and the likeness of rename detection are spelled out: a setting of the target could change both,
-# and with them the plan. 1000 is git's own limit, above which renames show as a deletion and an addition.
-_DIFF = ("diff-tree", "-r", "-M50%", "-l1000", "--no-ext-diff", "--no-textconv", "--no-color")
-_HUNK_HEADER = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
-_SHA = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _BATCH = 1000
+_RENAMES_CUT = (
+    "too many files were added and deleted to look for renames with edits: those show as a deletion and an "
+    "addition"
+)
 
 
 class Repository:
-    """A git repository, read only.
+    """A git repository; nothing in it is changed, but for what `FetchLimits` allow to fetch.
 
     Parameters
     ----------
@@ -51,12 +55,8 @@ class Repository:
     """
 
     def __init__(self, root: Path) -> None:
-        # In a folder that is not there GitPython would quietly ask the repository of the current one.
-        if not root.is_dir():
-            raise GitError(f"{root}: no such folder, expected a git repository")
         self._root = root
-        self._git = Git(root)
-        self._run("rev-parse", "--git-dir")
+        self._reader = GitReader(root)
 
     def __enter__(self) -> Self:
         """Nothing stays open between calls; a ``with`` block says how long the repository is needed."""
@@ -65,34 +65,42 @@ class Repository:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._git.clear_cache()
+        self._reader.close()
 
     def resolve(self, revision: str) -> CommitSha:
         """Full sha of the commit that `revision` names; GitError where it names none."""
-        return CommitSha(self._objects([(revision, "commit")])[0])
+        return CommitSha(self._reader.objects([(revision, "commit")])[0])
 
     def tree(self, revision: str) -> str:
         """Full sha of the tree of `revision`; GitError where it names none."""
-        return self._objects([(revision, "tree")])[0]
+        return self._reader.objects([(revision, "tree")])[0]
 
     def paths(self, revision: str) -> frozenset[str]:
-        """Path of every file in the tree of `revision`; GitError where it names none."""
-        output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.tree(revision))
-        return frozenset(path.decode("utf-8", "surrogateescape") for path in output.split(b"\0") if path)
+        """Path of every file in the tree of `revision`, and in its submodules where they are checked out.
+
+        Raises
+        ------
+        GitError
+            If there is no such revision.
+        """
+        return _list_paths(self._reader, revision)
 
     def prefix(self) -> str:
         """Path of `root` from the top of the checkout, ending in ``/``; empty at the top."""
-        return _path(self._run("rev-parse", "--show-prefix").removesuffix(b"\n"))
+        return decode(self._reader.run("rev-parse", "--show-prefix").removesuffix(b"\n"))
 
     def merge_base(self, base: str, head: str) -> CommitSha | None:
         """Best common ancestor, git's first where there are several; None where there is none.
 
-        A shallow clone may have cut it off: None does not say that the histories are unrelated.
+        A shallow clone may have cut it off: None does not say that the histories are unrelated, and what is
+        found may not be the best. `changes` looks at that.
         """
-        base_sha, head_sha = self._objects([(base, "commit"), (head, "commit")])
-        return self._merge_base(base_sha, head_sha)
+        base_sha, head_sha = self._reader.objects([(base, "commit"), (head, "commit")])
+        return next(iter(merge_bases(self._reader, base_sha, head_sha)), None)
 
-    def changes(self, base: str, head: str, *, with_counts: bool = True) -> ChangeSet:
+    def changes(
+        self, base: str, head: str, *, with_counts: bool = True, limits: FetchLimits | None = None
+    ) -> ChangeSet:
         """Files that differ between the merge base of two revisions and the head.
 
         Parameters
@@ -102,30 +110,50 @@ class Repository:
         head : str
             Revision that has the change.
         with_counts : bool
-            Whether to count lines; without, `n_added` and `n_deleted` are NaN.
+            Whether to count lines; without, `n_added` and `n_deleted` are NaN, and nothing is known to be a
+            change of line ends alone.
+        limits : FetchLimits, optional
+            How much may be fetched where the clone lacks the base, the history up to it, or contents; without
+            it nothing.
 
         Returns
         -------
         ChangeSet
-            Files by path. A submodule counts as a file with one line.
+            Files by path. A submodule is a file with one line, and its own files follow where it is checked
+            out. Where there are several merge bases, a file that differs from any of them is in it.
 
         Raises
         ------
+        UnknownChangeError
+            If it cannot be told what the change is: callers then run everything.
         GitError
-            If a revision is unknown, or there is no merge base. Callers then run everything.
+            If there is no such head.
         """
-        wanted = [(head, "commit"), (head, "tree")] + ([(base, "commit")] if base else [])
-        head_sha, head_tree, *rest = self._objects(wanted)
-        start = self._merge_base(rest[0], head_sha) if rest else CommitSha("")
-        if start is None:
-            raise GitError(
-                f"{self._root}: no common ancestor of {base} and {head}{self._shallow_note()}",
-                hint="git fetch --unshallow origin, or check out with fetch-depth: 0",
+        fetcher = Fetcher(self._reader, limits) if limits is not None and limits.n_commits > 0 else None
+        if base:
+            found = compare_deepening(self._reader, base, head, fetcher)
+            starts, notes, head_sha = found.starts, list(found.notes), found.head
+        else:
+            starts, notes, head_sha = (CommitSha(""),), [], self.resolve(head)
+        (head_tree,) = self._reader.objects([(head_sha, "tree")])
+        difference = _TreeDifference(with_counts=with_counts, fetcher=fetcher)
+        files, odd = difference(self._reader, starts[0] or empty_tree(head_sha), head_sha)
+        for start in starts[1:]:
+            others, _ = _TreeDifference(with_counts=False, fetcher=fetcher)(self._reader, start, head_sha)
+            known = {path for file in files for path in file.paths}
+            files += [file for file in others if known.isdisjoint(file.paths)]
+        if len(starts) > 1:
+            files.sort(key=lambda file: file.path)
+            notes.append(
+                f"there are {len(starts)} merge bases: what differs from any of them counts as changed"
             )
-        formats = ("--raw", "--numstat") if with_counts else ("--raw",)
-        output = self._run(*_DIFF, "-z", *formats, start or _empty_tree(head_sha), head_sha)
-        files = tuple(_read_files(iter(output.split(b"\0")), []))
-        return ChangeSet(base=start, head=CommitSha(head_sha), head_tree=head_tree, files=files)
+        return ChangeSet(
+            base=starts[0],
+            head=CommitSha(head_sha),
+            head_tree=head_tree,
+            files=tuple(files),
+            notes=(*notes, *odd),
+        )
 
     def commit_changes(
         self, revisions: Iterable[str], *, with_counts: bool = True
@@ -143,7 +171,7 @@ class Repository:
         ------
         tuple
             Sha and files, in the order given. A merge is compared with its first parent, a root commit with
-            nothing.
+            nothing. A submodule is a file with one line.
 
         Raises
         ------
@@ -154,14 +182,14 @@ class Repository:
         options = ("-z", "--stdin", "--root", "--always", "--diff-merges=first-parent", *formats)
         pending = iter(revisions)
         while batch := list(islice(pending, _BATCH)):
-            shas = self._objects([(revision, "commit") for revision in batch])
-            output = self._run(*_DIFF, *options, stdin="\n".join(shas) + "\n")
+            shas = self._reader.objects([(revision, "commit") for revision in batch])
+            output = self._reader.run(*DIFF, *options, stdin="\n".join(shas) + "\n")
             tokens = iter(output.split(b"\0"))
             header = [next(tokens)]
             for sha in shas:
                 assert header == [sha.encode()], (header, sha)
                 header = []
-                files = tuple(_read_files(tokens, header))
+                files = tuple(read_files(tokens, header))
                 yield CommitSha(sha), files
 
     def hunks(self, change: ChangeSet, file: FileChange) -> tuple[Hunk, ...]:
@@ -170,126 +198,65 @@ class Repository:
         Empty for a pure rename, a change of mode alone, and a binary file: there the whole file changed, and
         its counts are NaN.
         """
-        output = self._run(
-            *_DIFF,
-            "-p",
-            "-U0",
-            "--inter-hunk-context=0",
-            "--diff-algorithm=myers",
-            "--indent-heuristic",
-            "--submodule=short",
-            change.base or _empty_tree(change.head),
-            change.head,
-            "--",
-            # With both paths git pairs the rename again, and shows its hunks only.
-            *file.paths,
-        )
-        return tuple(
-            Hunk(
-                old_start=int(match[1]),
-                old_length=1 if match[2] is None else int(match[2]),
-                new_start=int(match[3]),
-                new_length=1 if match[4] is None else int(match[4]),
-            )
-            # Without context every line of a file's text starts with +, - or \, never with @@.
-            for match in _HUNK_HEADER.finditer(output)
-        )
+        reader, start, end = self._reader, change.base or empty_tree(change.head), str(change.head)
+        paths = list(file.paths)
+        for outer in change.files:
+            # What is below a submodule is known to its own repository only.
+            if outer.is_submodule and file.path.startswith(f"{outer.path}/"):
+                if not (outer.old_id and outer.new_id):
+                    return ()
+                reader, start, end = open_submodule(reader, outer.path), outer.old_id, outer.new_id
+                paths = [path.removeprefix(f"{outer.path}/") for path in paths]
+                break
+        # With both paths git pairs the rename again, and shows its hunks only.
+        return read_hunks(reader.run(*DIFF, *HUNKS, start, end, "--", *paths))
 
-    def _merge_base(self, base_sha: str, head_sha: str) -> CommitSha | None:
-        found = self._run("merge-base", base_sha, head_sha, is_no_allowed=True).strip()
-        return CommitSha(found.decode()) if found else None
 
-    def _objects(self, wanted: Sequence[tuple[str, str]]) -> list[str]:
-        """Shas of many (revision, type) pairs by one process.
+class _TreeDifference:
+    """Difference of two revisions of a repository, and of its submodules."""
 
-        Revisions travel by stdin, where one that starts with ``-`` cannot turn into an option.
-        """
-        for revision, _ in wanted:
-            if not revision or revision.startswith("-") or any(c in revision for c in "\n\0"):
-                raise GitError(f"{self._root}: {revision!r} is no revision")
-        lines = "".join(f"{revision}^{{{kind}}}\n" for revision, kind in wanted)
-        output = self._run("cat-file", "--batch-check=%(objectname)", stdin=lines)
-        answers = output.split(b"\n")
-        for (revision, kind), found in zip(wanted, answers, strict=False):
-            if not _SHA.fullmatch(found):
-                raise GitError(
-                    f"{self._root}: no {kind} is named {revision!r}{self._shallow_note()}",
-                    hint=f"git fetch origin {revision}",
-                )
-        return [found.decode() for found in answers[: len(wanted)]]
+    def __init__(self, *, with_counts: bool, fetcher: Fetcher | None) -> None:
+        self._formats = ("--raw", "--numstat") if with_counts else ("--raw",)
+        self._fetcher = fetcher
 
-    def _shallow_note(self) -> str:
-        is_shallow = self._run("rev-parse", "--is-shallow-repository").strip() == b"true"
-        return " (the clone is shallow)" if is_shallow else ""
+    def __call__(self, reader: GitReader, start: str, end: str) -> tuple[list[FileChange], list[str]]:
+        """Files by path, and what was odd."""
+        notes: list[str] = []
+        files = read_files(iter(self._ask(reader, start, end, notes).split(b"\0")), [])
+        if is_rename_detection_cut(files):
+            notes.append(_RENAMES_CUT)
+        if any(may_be_eol_only(file) for file in files):
+            options = ("-z", "--numstat", "--ignore-cr-at-eol")
+            files = with_eol_only(files, read_counts(reader.run(*DIFF, *options, start, end)))
+        if any(file.is_submodule for file in files):
+            files, inner = expand_submodules(reader, files, self)
+            notes += inner
+        return files, notes
 
-    def _run(self, *arguments: str, stdin: str = "", is_no_allowed: bool = False) -> bytes:
-        """Output of one git command; with `is_no_allowed` exit code 1 is an answer."""
-        with tempfile.TemporaryFile() as lines:
-            lines.write(stdin.encode("utf-8", "surrogateescape"))
-            lines.seek(0)
+    def _ask(self, reader: GitReader, start: str, end: str, notes: list[str]) -> bytes:
+        try:
+            return reader.run(*DIFF, "-z", *self._formats, start, end)
+        except GitError as error:
+            why = str(error)
+        # Contents are missing: a partial clone, or a damaged one.
+        fetcher = self._fetcher
+        if fetcher is not None and fetcher.reader is reader and fetcher.is_partial:
             try:
-                status, output, said = self._git.execute(
-                    ["git", *SAFE_OPTIONS, *arguments],
-                    istream=lines,
-                    env=dict(ENVIRONMENT),
-                    with_extended_output=True,
-                    with_exceptions=False,
-                    stdout_as_string=False,
-                    strip_newline_in_stdout=False,
-                    shell=False,
-                )
-            except (GitCommandError, GitCommandNotFound, OSError) as error:
-                raise GitError(f"{self._root}: cannot run git: {error}", hint="git --version") from error
-        if status and not (is_no_allowed and status == 1):
-            raise GitError(
-                f"{self._root}: git {arguments[0]}: {said.strip() or f'exit code {status}'}",
-                hint=f"git -C {self._root} status",
-            )
-        assert isinstance(output, bytes)
+                return fetcher.read(*DIFF, "-z", *self._formats, start, end)
+            except GitError as error:
+                why = str(error)
+        try:
+            output = reader.run(*DIFF_BY_ID, "-z", "--raw", start, end)
+        except GitError as error:
+            raise UnknownChangeError(why, hint=error.hint, code="missing_objects") from error
+        notes.append(f"contents are missing, so lines are not counted and edited renames not found: {why}")
         return output
 
 
-def _empty_tree(sha: str) -> str:
-    """Id of the tree without files, in the hash that `sha` is made with; git knows it without storing it."""
-    is_sha1 = len(sha) == hashlib.sha1(usedforsecurity=False).digest_size * 2
-    return hashlib.new("sha1" if is_sha1 else "sha256", b"tree 0\0", usedforsecurity=False).hexdigest()
-
-
-def _read_files(tokens: Iterator[bytes], header: list[bytes]) -> list[FileChange]:
-    """Files by path from raw records, then numstat records, both ended by NUL.
-
-    Stops at the end, or at the sha that heads the next commit, which goes into `header`.
-    """
-    raw: list[tuple[ChangeStatus, str, str]] = []
-    counts: dict[str, tuple[float, float]] = {}
-    for token in tokens:
-        if token.startswith(b":"):
-            letter = token.rsplit(b" ", 1)[1][:1].decode()
-            status = ChangeStatus(letter)
-            is_pair = status in (ChangeStatus.RENAMED, ChangeStatus.COPIED)
-            old_path = _path(next(tokens)) if is_pair else ""
-            raw.append((status, old_path, _path(next(tokens))))
-        elif b"\t" in token:
-            added, deleted, path = token.split(b"\t", 2)
-            if not path:  # a rename: both paths follow, each on its own
-                next(tokens)
-                path = next(tokens)
-            counts[_path(path)] = (_count(added), _count(deleted))
-        elif token:
-            header.append(token)
-            break
-    nan = float("nan")
-    return [
-        FileChange(path=path, old_path=old_path, status=status, n_added=added, n_deleted=deleted)
-        for status, old_path, path in sorted(raw, key=lambda file: file[2])
-        for added, deleted in (counts.get(path, (nan, nan)),)
-    ]
-
-
-def _path(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def _count(word: bytes) -> float:
-    """Parse a number of lines; NaN for the "-" of a binary file."""
-    return float("nan") if word == b"-" else float(word)
+def _list_paths(reader: GitReader, revision: str) -> frozenset[str]:
+    (tree,) = reader.objects([(revision, "tree")])
+    output = reader.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+    paths = {decode(path) for path in output.split(b"\0") if path}
+    if ".gitmodules" in paths:
+        paths |= list_submodule_paths(reader, tree, _list_paths)
+    return frozenset(paths)
