@@ -15,7 +15,7 @@ from fastci_ml.records.outcomes import FailureClass
 from fastci_ml.sources.failure_texts import bounded
 from fastci_ml.sources.pattern_cost import required_texts
 
-LOG_LIMIT = 64_000
+LOG_LIMIT = 128_000
 _QUOTE_LIMIT = 120
 
 
@@ -253,9 +253,8 @@ class FailureRules:
         return next((rule for rule in self.rules if rule.id == rule_id), None)
 
     @cached_property
-    def log_texts(self) -> tuple[str, ...] | None:
-        """Texts of which a line of a log must hold one to matter to any rule; None when every line may."""
-        patterns = [pattern for rule in self.rules if Place.LOG in rule.places for pattern in rule.patterns()]
-        if not all(pattern.needs for pattern in patterns):
-            return None
-        return tuple(sorted({text for pattern in patterns for text in pattern.needs}))
+    def log_patterns(self) -> tuple[Pattern, ...]:
+        """Patterns that are searched in logs: a line that none of them may match matters to no rule."""
+        return tuple(
+            pattern for rule in self.rules if Place.LOG in rule.places for pattern in rule.patterns()
+        )

@@ -20,7 +20,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]{0,30}[A-Za-z]")
 _PREFIX = re.compile(r"(?:\[[A-Za-z_]{0,20}\d{1,6}\]:[ ]?|\d{4}-\d\d-\d\dT[\d:.]{8,20}Z[ ])")
 _PYTEST_MARK = "E   "
 TRACEBACK = "Traceback (most recent call last):"
-_CHAINED = (
+CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
@@ -130,7 +130,7 @@ def own_words(text: str) -> str:
         frames_below = -1
         if TRACEBACK in line:
             frames_below = indent
-        elif line.strip() not in _CHAINED:
+        elif line.strip() not in CHAINED:
             kept.append(line.rstrip("\r"))
     return "\n".join(kept).strip("\n")
 

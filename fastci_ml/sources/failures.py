@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.sources.failure_rule_files import shipped_rules
@@ -123,7 +123,9 @@ def judge(evidence: Evidence, rules: FailureRules) -> Classification:
     error = program_error_in(evidence.message)
     rule = None if assertion else rules.decide(evidence, is_program_error=bool(error))
     if rule is not None:
-        return _by_rule(rule)
+        found = _by_rule(rule)
+        is_open = rule.is_consequence and evidence.phase == "setup"
+        return replace(found, failure_class=FailureClass.SETUP) if is_open else found
     if evidence.phase == "setup":
         return Classification(
             failure_class=FailureClass.SETUP, rule="setup", explanation="set-up failed before the test began"
