@@ -6,9 +6,12 @@ starts at the folder that holds ``.git``.
 
 from __future__ import annotations
 
+import os
+import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fastci_ml.errors import UsageError
 from fastci_ml.records.ids import with_project
 
 if TYPE_CHECKING:
@@ -17,19 +20,44 @@ if TYPE_CHECKING:
     from fastci_ml.sources.reports import Report
 
 
-def default_project(root: Path) -> str:
-    """Path of a folder from the top of its repository, with ``/``; empty at the top and without git.
+def repository_top(root: Path) -> Path:
+    """Nearest folder at or above `root` that holds ``.git``; `root` itself without git.
 
-    Found by looking for ``.git``, a file in worktrees and submodules, so that no process is started: a
-    submodule is a repository of its own.
+    ``.git`` is a file in worktrees and submodules; a submodule is a repository of its own. No process is
+    started.
     """
     root = root.resolve()
-    for top in (root, *root.parents):
-        if (top / ".git").exists():
-            path = "" if top == root else root.relative_to(top).as_posix()
-            # As the history spells names that are no UTF-8; lone halves of characters fit in no store.
-            return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return ""
+    return next((top for top in (root, *root.parents) if (top / ".git").exists()), root)
+
+
+def default_project(root: Path) -> str:
+    """Path of a folder from the top of its repository, with ``/``; empty at the top and without git."""
+    root = root.resolve()
+    path = root.relative_to(repository_top(root)).as_posix()
+    # As the history spells names that are no UTF-8; lone halves of characters fit in no store.
+    return "" if path == "." else path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def checked_project(text: str) -> str:
+    """Project as a person names it: from the top of the repository, with or without a ``/`` at its end.
+
+    Raises
+    ------
+    UsageError
+        If it is an absolute path, or leads out of the repository.
+
+    Examples
+    --------
+    >>> checked_project("./services/a/"), checked_project(".")
+    ('services/a', '')
+    """
+    path = posixpath.normpath(text.replace(os.sep, "/"))
+    if path.startswith(("/", "../")) or path == "..":
+        raise UsageError(
+            f"--project {text!r}: expected the folder of a project, from the top of the repository",
+            hint="--project services/a",
+        )
+    return "" if path == "." else path
 
 
 def prefix_report(report: Report, project: str) -> Report:
