@@ -8,9 +8,18 @@ a day from now is refused: it would hide those that come after it.
 
   fastci-ml ingest ci-logs/
   fastci-ml ingest junit.xml --run-id 4711 --base origin/main --head HEAD
+  fastci-ml ingest junit.xml --run-id 4711 --job unit --shard 2/4 --attempt 1 --selected collected.txt
   fastci-ml ingest results.csv --map run=build test=name outcome=verdict failed=FAIL,ERROR time=started
 
-Exit code 3 when a file could not be used; the others are in.
+What should be there and is not is unknown, never passed. Each of these costs a warning: a shard that no
+report speaks for (--n-shards, or names like 2/4), a test of --selected without a result, a run.json without
+any report (the process may have died), a report with the same bytes as that of another shard.
+
+--strict takes no half measures: whatever would be a warning (repaired or unknown values, a torn last line, a
+missing shard or test, times from the age of a file, a list of changes that may be cut off, names guessed from
+class names) makes its whole run unusable. Nothing of that run is added, one line for each reason says why.
+
+Exit code 3 when a file could not be used, or --strict refused a run; everything else is in.
 """
 
 from __future__ import annotations
@@ -53,13 +62,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in (
         ("--run-id", "CI run"),
         ("--job", "CI job"),
-        ("--shard", "shard of the job"),
+        ("--shard", "shard of the job; names like 2/4 tell how many there are"),
         ("--lane", "environment (default: this one; for a preset its name)"),
         ("--base", "commit or revision that the run is compared with"),
         ("--head", "commit or revision that ran"),
     ):
         run.add_argument(name, default="", help=text)
     run.add_argument("--repo", type=Path, help="repository of --base and --head (default: this one)")
+    run.add_argument("--attempt", type=int, metavar="N", help="the CI's attempt at the job, from 1")
+    run.add_argument("--n-shards", type=int, metavar="N", help="shards that the job has")
+    run.add_argument(
+        "--selected",
+        type=Path,
+        metavar="FILE",
+        help="output of `pytest --collect-only -q`: what was to run; tests without a result are unknown",
+    )
+    parser.add_argument(
+        "--project",
+        metavar="PATH",
+        help="folder from the top of the repository that test ids start at, where run.json names none "
+        "(default: that of the settings)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a run with anything odd is unusable: nothing of it is added"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -82,6 +108,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         mapping=_mapping(args, settings),
         collected=read_collected(_text(args.collected)) if args.collected else (),
         root=settings.root,
+        project=_project(args, settings),
+        is_strict=args.strict,
         now=datetime.now(UTC),
     )
     store = HistoryStore(args.history or settings.history_dir)
@@ -101,6 +129,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 "n_runs": report.n_runs,
                 "n_executions": report.n_executions,
                 "n_duplicates": report.n_duplicates,
+                "n_noted": report.n_noted,
+                "n_incomplete_runs": report.n_incomplete_runs,
+                "n_absent_shards": report.n_absent_shards,
+                "n_missing": report.n_missing,
+                "n_unjoined": report.n_unjoined,
                 "problems": report.problems,
                 "warnings": report.warnings,
             }
@@ -110,12 +143,28 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             f"{report.n_files:,} files: {report.n_runs:,} runs and {report.n_executions:,} executions added, "
             f"{report.n_duplicates:,} files known already, {len(report.problems):,} unusable"
         )
+        if report.n_incomplete_runs:
+            output.answer(
+                f"incomplete: {report.n_incomplete_runs:,} runs, {report.n_absent_shards:,} absent shards, "
+                f"{report.n_missing:,} tests without a result"
+            )
     return 3 if report.problems else 0
 
 
 def _run(args: argparse.Namespace) -> RunInfo:
-    from fastci_ml.sources.run_file import RunInfo
+    from fastci_ml.errors import UsageError
+    from fastci_ml.records.ids import NodeId, read_collected
+    from fastci_ml.sources.run_file import MOST_ATTEMPTS, MOST_SHARDS, RunInfo
 
+    for option, value, most in (
+        ("--attempt", args.attempt, MOST_ATTEMPTS),
+        ("--n-shards", args.n_shards, MOST_SHARDS),
+    ):
+        if value is not None and not 1 <= value <= most:
+            raise UsageError(
+                f"{option} {value}, expected 1 to {most:,}", hint=f"fastci-ml ingest PATH {option} 1"
+            )
+    selected = tuple(map(NodeId, read_collected(_text(args.selected)))) if args.selected else None
     base, head = args.base, args.head
     if args.repo is not None:
         from fastci_ml.sources.repository import Repository
@@ -123,7 +172,33 @@ def _run(args: argparse.Namespace) -> RunInfo:
         # The history keeps commits: what `HEAD` meant today is lost tomorrow.
         with Repository(args.repo) as repository:
             base, head = (repository.resolve(name) if name else "" for name in (base, head))
-    return RunInfo(run_id=args.run_id, job=args.job, shard=args.shard, lane=args.lane, base=base, head=head)
+    return RunInfo(
+        run_id=args.run_id,
+        job=args.job,
+        shard=args.shard,
+        lane=args.lane,
+        base=base,
+        head=head,
+        attempt=args.attempt,
+        n_shards=args.n_shards,
+        selected=selected or None,
+        notes=(f"{args.selected}: no test in the list of selected tests, so it is unknown",)
+        if selected == ()
+        else (),
+    )
+
+
+def _project(args: argparse.Namespace, settings: Settings) -> str:
+    from fastci_ml.errors import UsageError
+    from fastci_ml.sources.projects import default_project
+    from fastci_ml.sources.run_file import parse_project
+
+    if args.project is None:
+        return default_project(settings.root)
+    try:
+        return parse_project(args.project)
+    except ValueError as error:
+        raise UsageError(f"--project: {error}", hint="--project services/a") from error
 
 
 def _mapping(args: argparse.Namespace, settings: Settings) -> TableMapping | None:

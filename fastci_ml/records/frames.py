@@ -68,6 +68,10 @@ def _frame(name: str, key: tuple[str, ...], columns: dict[str, Column]) -> Frame
 
 _TIME = "datetime64[us, UTC]"
 
+# Numbers of `attempt`: far more than one run of a job ever tries a test.
+ATTEMPTS_A_RUN = 1_000_000
+NO_ATTEMPT = -1
+
 EXECUTIONS = _frame(
     "executions",
     ("run_id", "job", "shard", "lane", "node_id", "attempt"),
@@ -77,7 +81,12 @@ EXECUTIONS = _frame(
         "shard": Column("str", "shard of the job; empty without shards"),
         "lane": Column("str", "environment: Python, torch, CUDA and driver, GPU kind, image"),
         "node_id": Column("str", "pytest node id, from the repository root"),
-        "attempt": Column("int64", "0 for the first try in the run"),
+        "attempt": Column(
+            "int64",
+            "0 for the first try in the run; those of the attempt k of the CI start at (k - 1) million. "
+            "-1: it was to run and no result has come; once a (run, job, lane, test), and only while there "
+            "is no other row",
+        ),
         "outcome": Column("str", "an Outcome"),
         "failure_class": Column("str", "a FailureClass; empty unless the outcome is a failure"),
         "started_at": Column(_TIME, "start of set-up; NaT when unknown"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from fastci_ml.records.frames import HISTORY, Frame
+from fastci_ml.records.frames import EXECUTIONS, HISTORY, NO_ATTEMPT, Frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def check_table(frame: Frame, table: pa.Table) -> pa.Table:
 
 
 def one_row_a_key(frame: Frame, table: pa.Table) -> pa.Table:
-    """Keep the last of the rows with equal keys, sorted by key.
+    """Keep the last of the rows with equal keys, sorted by key; of gaps only those that nothing filled.
 
     Parameters
     ----------
@@ -92,12 +92,32 @@ def one_row_a_key(frame: Frame, table: pa.Table) -> pa.Table:
     if table.num_rows == 0:
         return table
     packed = pack([table.column(name) for name in frame.key])
-    if np.all(packed[1:] > packed[:-1]):
+    if not np.all(packed[1:] > packed[:-1]):
+        order = np.argsort(packed, kind="stable")
+        ordered = packed[order]
+        is_last = np.append(ordered[1:] != ordered[:-1], True)
+        table = _take(table, order[is_last])
+    return _without_filled_gaps(table) if frame is EXECUTIONS else table
+
+
+def _without_filled_gaps(table: pa.Table) -> pa.Table:
+    """Drop the rows that say that a result is lacking where one has come since, from whichever shard.
+
+    Such a row has a key of its own, so that it never takes the place of a result. Of several for one test,
+    as two ingests at the same time may write, the first stays.
+    """
+    is_gap = numbers(table.column("attempt")) == NO_ATTEMPT
+    if not is_gap.any():
         return table
-    order = np.argsort(packed, kind="stable")
-    ordered = packed[order]
-    is_last = np.append(ordered[1:] != ordered[:-1], True)
-    return _take(table, order[is_last])
+    tests = pack([table.column(name) for name in EXECUTIONS.key if name not in ("shard", "attempt")])
+    gaps = np.flatnonzero(is_gap)
+    _, first = np.unique(tests[gaps], return_index=True)
+    is_open = np.zeros(len(tests), bool)
+    is_open[gaps[first]] = True
+    is_open[gaps] &= ~np.isin(tests[gaps], tests[~is_gap])
+    if is_open[gaps].all():
+        return table
+    return _take(table, np.flatnonzero(~is_gap | is_open))
 
 
 def _take(table: pa.Table, rows: np.ndarray) -> pa.Table:

@@ -1,6 +1,7 @@
 """From files to history: group reports by run, read them, append each run once.
 
-A file that cannot be used costs one line; the others go on.
+A file that cannot be used costs one line; the others go on. What should be there and is not is unknown, never
+passed: see `expectations`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import file_digest, sha256
 from pathlib import Path
 
 from fastci_ml.errors import ReportError, UsageError
-from fastci_ml.records.changes import FileChange
 from fastci_ml.records.progress import ProgressHook, silent
+from fastci_ml.sources.expectations import find_shortfall
+from fastci_ml.sources.fingerprints import Fingerprints
 from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.history_tables import numbers
+from fastci_ml.sources.history_tables import numbers, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
-from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
+from fastci_ml.sources.known_runs import NO_REPORT, KnownRuns
+from fastci_ml.sources.report_files import Listing, ReportFile, ReportKind, list_reports
 from fastci_ml.sources.reportlog import read_reportlog
-from fastci_ml.sources.reports import Report, changes_table, executions_table, join_reports, runs_table
+from fastci_ml.sources.reports import Report, changes_table
 from fastci_ml.sources.run_file import RunInfo, read_run_file
-from fastci_ml.sources.run_times import check_clock, span_us, timed
+from fastci_ml.sources.run_rows import UnitRows, compared, unit_executions, unit_runs
+from fastci_ml.sources.run_times import FILE_TIME_NOTE, check_clock, file_time_us, span_us
+from fastci_ml.sources.run_units import Unit, gather_units
 from fastci_ml.sources.tables import TableMapping, read_table
+from fastci_ml.sources.unit_reports import UnitReader, UnitReports, digest_of, source_of
+
+# A hostile file may put anything into the message about it.
+_LONGEST_LINE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,10 @@ class IngestOptions:
         Node ids as pytest collects them, to find JUnit's names in.
     root : Path or None
         Root of the repository whose tests ran, to find JUnit's modules in.
+    project : str
+        Folder from the top of the repository that the ids of reports start at, where no run.json names one.
+    is_strict : bool
+        Whether anything odd makes a run unusable.
     now : datetime
         With its zone. Runs that end more than a day later are refused; the clock of this machine by default.
     """
@@ -55,6 +67,8 @@ class IngestOptions:
     mapping: TableMapping | None = None
     collected: Sequence[str] = ()
     root: Path | None = None
+    project: str = ""
+    is_strict: bool = False
     now: datetime = field(default_factory=partial(datetime.now, UTC))
 
 
@@ -69,9 +83,19 @@ class IngestReport:
     n_runs, n_executions : int
         Rows added to RUNS and EXECUTIONS.
     n_duplicates : int
-        Files that were in already.
+        Files that were in already, or that came twice.
+    n_noted : int
+        Reports that were used though something in them was odd.
+    n_incomplete_runs : int
+        Runs that lack a shard, a test that was to run, or any report.
+    n_absent_shards : int
+        Shards that should be there and are not.
+    n_missing : int
+        Tests that were to run and have no result.
+    n_unjoined : int
+        Results added whose test is guessed from a class name.
     problems : list of str
-        One line for each file that could not be used.
+        One line for each file that could not be used, and each run that `is_strict` refuses.
     warnings : list of str
         What was used, and how it was odd.
     """
@@ -80,8 +104,21 @@ class IngestReport:
     n_runs: int = 0
     n_executions: int = 0
     n_duplicates: int = 0
+    n_noted: int = 0
+    n_incomplete_runs: int = 0
+    n_absent_shards: int = 0
+    n_missing: int = 0
+    n_unjoined: int = 0
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def add_problem(self, text: str) -> None:
+        """Add a problem as one line, whatever the names in it hold."""
+        self.problems.append(_one_line(text))
+
+    def add_warning(self, text: str) -> None:
+        """Add a warning as one line."""
+        self.warnings.append(_one_line(text))
 
 
 def ingest_paths(
@@ -94,8 +131,8 @@ def ingest_paths(
     store : HistoryStore
         Where to.
     paths : sequence of Path
-        Files, and folders to walk. All reports of one run (run, job, shard, lane) that are given together are
-        one ingest; a test that several of them hold has several attempts.
+        Files, and folders to walk. All reports of one run (run, job, shard, lane, attempt of the CI) that are
+        given together are one ingest; a test that several of them hold has several attempts.
     options : IngestOptions
         What the files themselves do not say.
     progress : ProgressHook
@@ -111,157 +148,217 @@ def ingest_paths(
     UsageError
         If several tables without a clock are to be put in one order.
     GitError
-        If changes are to come from a repository that does not have the commits.
+        If changes are to come from a repository that does not have the commits of `options.run`; for those
+        that a run.json names it is a warning.
     """
-    files, problems = find_reports(paths, has_mapping=options.mapping is not None)
-    result = IngestReport(n_files=len(files), problems=problems)
-    if not files and not problems:
-        result.problems.append(f"{', '.join(map(str, paths))}: no test report found")
-    tables = [file for file in files if file.kind is ReportKind.TABLE]
+    listing = list_reports(paths, has_mapping=options.mapping is not None)
+    result = IngestReport(n_files=len(listing.files))
+    ingest = _Ingest(store, options, result)
+    for line in listing.problems:
+        result.add_problem(line)
+    for line in listing.warnings:
+        ingest.tell_odd(line)
+    if not (listing.files or listing.problems or listing.run_files):
+        result.add_problem(f"{', '.join(map(str, paths))}: no test report found")
+    tables = [file for file in listing.files if file.kind is ReportKind.TABLE]
     if len(tables) > 1 and options.mapping is not None and not options.mapping.time:
         raise UsageError(
             f"{len(tables)} tables without a time column have no common order",
             hint="ingest each into a history of its own: --history DIR",
         )
-    ids = JunitIds(options.collected, options.root)
-    groups = _group([file for file in files if file.kind is not ReportKind.TABLE], options, result)
-    n_steps = len(tables) + len(groups)
+    runs = ingest.gather(listing)
+    n_steps = len(tables) + len(runs)
     for step, table in enumerate(tables):
         progress("ingest", step, n_steps)
-        _ingest_table(store, table, options, result)
-    for step, (run, members) in enumerate(groups, len(tables)):
+        ingest.add_table(table)
+    for step, run in enumerate(runs, len(tables)):
         progress("ingest", step, n_steps)
-        _ingest_run(store, run, members, ids, options, result)
+        ingest.add_run(run)
     progress("ingest", n_steps, n_steps)
+    if result.n_unjoined and not options.is_strict:
+        result.add_warning(_unjoined(result.n_unjoined))
     return result
 
 
-def _group(
-    files: Sequence[ReportFile], options: IngestOptions, result: IngestReport
-) -> list[tuple[RunInfo, list[ReportFile]]]:
-    """Runs and their reports, in the order in which the first report of each was found."""
-    infos: dict[Path, RunInfo | None] = {}
-    groups: dict[RunInfo, list[ReportFile]] = {}
-    for file in files:
-        run: RunInfo | None = options.run
-        if file.run_file is not None:
-            if file.run_file not in infos:
-                infos[file.run_file] = _run_of(file.run_file, options, result)
-            run = infos[file.run_file]
-        if run is None:
-            continue  # its run.json is broken: under another name the run would be one too many
-        if not run.run_id:
-            run = replace(run, run_id=f"{file.path.stem}-{_digest_of_file(file.path)[:12]}")
-        run = replace(run, lane=run.lane or options.lane)
-        groups.setdefault(run, []).append(file)
-    return list(groups.items())
+class _Ingest:
+    """One call of `ingest_paths`: what all of its runs share."""
 
+    def __init__(self, store: HistoryStore, options: IngestOptions, result: IngestReport) -> None:
+        self._store = store
+        self._options = options
+        self._result = result
+        self._ids = JunitIds(options.collected, options.root)
+        self._fingerprints = Fingerprints()
+        self._reader = UnitReader(self._read_file, store.has, self._fingerprints, options.now)
+        self._known = KnownRuns(store, ())
 
-def _run_of(path: Path, options: IngestOptions, result: IngestReport) -> RunInfo | None:
-    try:
-        run = read_run_file(path)
-        check_clock(path, run.run_id, max(run.started_us or 0, run.finished_us or 0), options.now)
-    except ReportError as error:
-        result.problems.append(f"{error}; the reports that it speaks for are left out")
-        return None
-    return run
+    def tell_odd(self, line: str) -> None:
+        """Tell what is odd and belongs to no run."""
+        if self._options.is_strict:
+            self._result.add_problem(f"{line} (--strict)")
+        else:
+            self._result.add_warning(line)
 
+    def gather(self, listing: Listing) -> list[list[Unit]]:
+        """Units by run."""
+        infos = {path: self._info(path) for path in listing.run_files}
+        # A table has its runs in it; its run.json is not one without reports.
+        for file in listing.files:
+            if file.kind is ReportKind.TABLE and file.run_file is not None:
+                infos.pop(file.run_file, None)
+        files = [file for file in listing.files if file.kind is not ReportKind.TABLE]
+        for file in files:
+            if file.run_file is not None and file.run_file not in infos:
+                infos[file.run_file] = self._info(file.run_file)
+        options = self._options
+        runs, problems = gather_units(
+            files, infos, options.run, self._fingerprints, lane=options.lane, project=options.project
+        )
+        for line in problems:
+            self._result.add_problem(line)
+        self._known = KnownRuns(self._store, {storable(run[0].info.run_id) for run in runs})
+        return runs
 
-def _ingest_run(
-    store: HistoryStore,
-    run: RunInfo,
-    files: Sequence[ReportFile],
-    ids: JunitIds,
-    options: IngestOptions,
-    result: IngestReport,
-) -> None:
-    if store.has(_digest(run, [file.path for file in files])):
-        result.n_duplicates += len(files)
-        return
-    read: list[tuple[ReportFile, Report]] = []
-    for file in files:
+    def _info(self, path: Path) -> RunInfo | None:
         try:
-            report = (
-                read_junit(file.path, ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
+            info = read_run_file(path)
+            check_clock(
+                path, info.run_id, max(info.started_us or 0, info.finished_us or 0), self._options.now
             )
-            report = timed(file.path, report, run)
-            check_clock(file.path, run.run_id, span_us(run, report)[1], options.now)
         except ReportError as error:
-            result.problems.append(str(error))
-            continue
-        result.warnings += [f"{file.path}: {note}" for note in report.notes]
-        read.append((file, report))
-    if not read:
-        return
-    used = [file.path for file, _ in read]
-    digest = _digest(run, used)
-    whole = join_reports([report for _, report in read])
-    executions = executions_table(whole, run_id=run.run_id, job=run.job, shard=run.shard, lane=run.lane)
-    started_us, finished_us = span_us(run, whole)
-    base, head, files_changed = _compared(run, options)
-    row = {
-        "run_id": run.run_id,
-        "job": run.job,
-        "shard": run.shard,
-        "base": base,
-        "head": head,
-        "started_at": started_us,
-        "finished_at": finished_us,
-        "source": f"{read[0][0].kind} {used[0].name}" + (f" +{len(used) - 1}" if len(used) > 1 else ""),
-    }
-    changes = changes_table(run.run_id, files_changed)
-    if store.append_tables(executions, runs_table([row]), changes, digest=digest):
-        result.n_runs += 1
+            self._result.add_problem(f"{error}; the reports that it speaks for are left out")
+            return None
+        return info
+
+    def _read_file(self, file: ReportFile) -> Report:
+        return (
+            read_junit(file.path, self._ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
+        )
+
+    def add_run(self, units: Sequence[Unit]) -> None:
+        """Add one run, or what can be used of it; under `is_strict` all of it or nothing."""
+        result = self._result
+        found = self._reader.read(units)
+        shortfall = find_shortfall(found, self._known)
+        result.n_duplicates += sum(one.n_copies + (len(one.used) if one.is_known else 0) for one in found)
+        result.n_incomplete_runs += shortfall.is_incomplete
+        result.n_absent_shards += shortfall.n_absent_shards
+        result.n_missing += shortfall.n_missing
+        rows = [made for one in found if not one.is_known and (made := self._rows(one)) is not None]
+        n_unjoined = sum(made.n_unjoined for made in rows)
+        warnings = [line for one in found for line in one.warnings] + shortfall.warnings
+        problems = [line for one in found for line in one.problems]
+        if self._options.is_strict:
+            run = f"run {units[0].info.run_id}"
+            warnings += [f"{run}: {_unjoined(n_unjoined)}"] if n_unjoined else []
+            problems += [f"{line} (--strict: {run} is left out)" for line in warnings]
+            warnings = []
+        for line in problems:
+            result.add_problem(line)
+        for line in warnings:
+            result.add_warning(line)
+        if self._options.is_strict and problems:
+            return
+        result.n_noted += sum(one.n_noted for one in found)
+        result.n_unjoined += n_unjoined
+        for made in rows:
+            if self._store.append_tables(made.executions, made.runs, made.changes, digest=made.digest):
+                result.n_runs += 1
+                result.n_executions += made.executions.num_rows
+            else:
+                result.n_duplicates += made.n_files
+
+    def _rows(self, one: UnitReports) -> UnitRows | None:
+        """Rows of one unit; None where there is nothing to tell. Adds to its problems and warnings."""
+        info = one.unit.info
+        key = storable(info.run_id), storable(info.job), storable(info.shard)
+        known = self._known.run(*key)
+        if (
+            one.report is None
+            and not one.gaps
+            and (known or not one.unit.run_files or one.unit.is_described_only)
+        ):
+            return None
+        try:
+            span = span_us(info, one.report) if one.report is not None else self._span_without_report(one)
+            executions = unit_executions(info, one.report, one.gaps)
+        except ReportError as error:
+            one.problems.append(str(error))
+            return None
+        repository = self._options.repository
+        texts, files, note = compared(info, repository, is_named=not one.unit.run_files)
+        if note:
+            one.warnings.append(f"{info.describe()}: {note}")
+        source = source_of(one.used) if one.used else NO_REPORT
+        runs, row = unit_runs(info, span, texts, source, known)
+        self._known.add(key, row)
+        return UnitRows(
+            executions=executions,
+            runs=runs,
+            changes=changes_table(info.run_id, files),
+            digest=one.digest if one.used else digest_of(info, one.gaps, NO_REPORT),
+            n_files=len(one.used),
+            n_unjoined=0 if one.report is None else int((~one.report.is_joined).sum()),
+        )
+
+    def _span_without_report(self, one: UnitReports) -> tuple[int, int]:
+        """Start and finish of a run that left no report."""
+        info, now = one.unit.info, self._options.now
+        if info.started_us is not None and info.finished_us is not None:
+            return info.started_us, info.finished_us
+        if one.unit.run_files:
+            finished_us = file_time_us(one.unit.run_files[0])
+            check_clock(one.unit.run_files[0], info.run_id, finished_us, now)
+            one.warnings.append(f"{one.unit.run_files[0]}: {FILE_TIME_NOTE}")
+        else:
+            finished_us = int(now.timestamp() * 1e6)
+        finished_us = finished_us if info.finished_us is None else info.finished_us
+        started_us = finished_us if info.started_us is None else info.started_us
+        return min(started_us, finished_us), finished_us
+
+    def add_table(self, file: ReportFile) -> None:
+        """Add the runs of one table."""
+        options, result = self._options, self._result
+        assert options.mapping is not None
+        run = replace(options.run, lane=options.lane)
+        try:
+            digest = digest_of(run, [self._fingerprints.digest(file.path)], str(options.mapping))
+            if self._store.has(digest):
+                result.n_duplicates += 1
+                return
+            executions, runs = read_table(
+                file.path, options.mapping, job=run.job, shard=run.shard, lane=run.lane
+            )
+            self._fingerprints.check_unchanged(file.path)
+            # Runs of a table come in time order.
+            last = runs.num_rows - 1
+            finished_us = int(numbers(runs.column("finished_at"))[last])
+            check_clock(file.path, runs.column("run_id")[last].as_py(), finished_us, options.now)
+        except ReportError as error:
+            result.add_problem(str(error))
+            return
+        self._store.append_tables(executions, runs, changes_table("", ()), digest=digest)
+        result.n_runs += runs.num_rows
         result.n_executions += executions.num_rows
-    else:
-        result.n_duplicates += len(used)
 
 
-def _compared(run: RunInfo, options: IngestOptions) -> tuple[str, str, tuple[FileChange, ...]]:
-    """Base, head and changed files of a run; full shas where a repository can say what was named."""
-    if run.changes is not None or options.repository is None or not run.head:
-        return run.base, run.head, run.changes or ()
-    # GitPython is loaded only by those who ask for it.
-    from fastci_ml.sources.repository import Repository
-
-    with Repository(options.repository) as repository:
-        if not run.base:
-            return "", repository.resolve(run.head), ()
-        change = repository.changes(run.base, run.head)
-    return change.base, change.head, change.files
+def _unjoined(n_results: int) -> str:
+    return (
+        f"{n_results:,} results belong to tests whose names are guessed from class names: "
+        "--collected FILE, with the output of `pytest --collect-only -q`, makes them certain"
+    )
 
 
-def _ingest_table(
-    store: HistoryStore, file: ReportFile, options: IngestOptions, result: IngestReport
-) -> None:
-    assert options.mapping is not None
-    run = replace(options.run, lane=options.lane)
-    digest = _digest(run, [file.path], str(options.mapping))
-    if store.has(digest):
-        result.n_duplicates += 1
-        return
-    try:
-        executions, runs = read_table(file.path, options.mapping, job=run.job, shard=run.shard, lane=run.lane)
-        # Runs of a table come in time order.
-        last = runs.num_rows - 1
-        finished_us = int(numbers(runs.column("finished_at"))[last])
-        check_clock(file.path, runs.column("run_id")[last].as_py(), finished_us, options.now)
-    except ReportError as error:
-        result.problems.append(str(error))
-        return
-    store.append_tables(executions, runs, changes_table("", ()), digest=digest)
-    result.n_runs += runs.num_rows
-    result.n_executions += executions.num_rows
+def _one_line(text: str) -> str:
+    r"""Text as one line of bounded length: names of files may hold line ends, and messages whole files.
 
-
-def _digest(run: RunInfo, paths: Sequence[Path], extra: str = "") -> str:
-    """Of the content of the files and of what is said about them; names and places of files do not count."""
-    content = sorted(_digest_of_file(path) for path in paths)
-    return sha256(
-        "\n".join(["fastci.ingest/1", repr(run), extra, *content]).encode("utf-8", "replace")
-    ).hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+    Examples
+    --------
+    >>> _one_line("a\nb.xml: empty")
+    'a\\nb.xml: empty'
+    """
+    if len(text) > _LONGEST_LINE:
+        text = text[: _LONGEST_LINE - 4] + " ..."
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in storable(text)
+    )

@@ -14,6 +14,7 @@ from fastci_ml.sources.run_file import RunInfo
 
 # Clocks of two machines differ, and times without a zone are read as UTC.
 _AHEAD = timedelta(days=1)
+FILE_TIME_NOTE = "no time of the run in it, so the time of the file is used"
 
 
 def timed(path: Path, report: Report, run: RunInfo) -> Report:
@@ -32,19 +33,32 @@ def timed(path: Path, report: Report, run: RunInfo) -> Report:
     -------
     Report
         With both times; with a note where they come from the file.
+
+    Raises
+    ------
+    ReportError
+        If the file has gone.
     """
     tests_us = total_us(report.durations_s)
     started_us, finished_us, notes = report.run_started_us, report.run_finished_us, report.notes
     if started_us is None and finished_us is None:
-        finished_us = path.stat().st_mtime_ns // 1000
+        finished_us = file_time_us(path)
         if run.started_us is None or run.finished_us is None:
-            notes = (*notes, "no time of the run in it, so the time of the file is used")
+            notes = (*notes, FILE_TIME_NOTE)
     if started_us is None:
         assert finished_us is not None
         started_us = finished_us - tests_us
     if finished_us is None:
         finished_us = started_us + tests_us
     return replace(report, run_started_us=started_us, run_finished_us=finished_us, notes=notes)
+
+
+def file_time_us(path: Path) -> int:
+    """When a file was written, microseconds since 1970; ReportError if it has gone."""
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except OSError as error:
+        raise ReportError(f"{path}: went away while it was read: {error}") from error
 
 
 def span_us(run: RunInfo, report: Report) -> tuple[int, int]:

@@ -93,7 +93,7 @@ def test_reports_of_one_run_together_hold_attempts(tmp_path: Path) -> None:
 def test_shards_with_the_same_file_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
     for shard in ("0", "1"):
         run_json(tmp_path / "logs" / shard, run_id="r", shard=shard)
-        junit(tmp_path / "logs" / shard / "junit.xml")
+        junit(tmp_path / "logs" / shard / "junit.xml", inner=FAILURE if shard == "1" else "")
     _, store = ingest(tmp_path, tmp_path / "logs")
     assert store.read(EXECUTIONS).shard.tolist() == ["0", "1"]
     assert len(store.read(RUNS)) == 2
@@ -228,7 +228,7 @@ def test_reports_are_told_by_content_not_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.xml")
     files, problems = find_reports([tmp_path], has_mapping=False)
     assert [file.path.name for file in files] == ["log.xml", "report.txt", "wide.xml"]
-    assert problems == []
+    assert problems == [f"{tmp_path / 'pipe.xml'}: a pipe, expected a regular file"]
 
 
 def test_without_a_time_in_the_report_the_file_has_one_and_a_warning_says_so(tmp_path: Path) -> None:
