@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.plans import FOLLOWED_PROPERTY
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.junit_cases import RESULT_TAGS, CaseEvent, attempts_of_cases
 from fastci_ml.sources.junit_ids import JunitIds
 from fastci_ml.sources.reports import Report, known_durations_s, total_us
@@ -175,7 +176,7 @@ class _Reader:
         raise ReportError(f"{self._path}: a document type is declared, which no test report needs: refused")
 
 
-def read_junit(path: Path, ids: JunitIds | None = None) -> Report:
+def read_junit(path: Path, ids: JunitIds | None = None, rules: FailureRules | None = None) -> Report:
     """Read one JUnit XML file.
 
     Parameters
@@ -184,6 +185,8 @@ def read_junit(path: Path, ids: JunitIds | None = None) -> Report:
         Any flavour: suites nested to any depth, a bare ``<testsuite>``, namespaces, xunit1 and xunit2.
     ids : JunitIds, optional
         How class names become node ids; by naming convention alone when absent.
+    rules : FailureRules, optional
+        Of failure classes; the shipped ones by default.
 
     Returns
     -------
@@ -203,7 +206,7 @@ def read_junit(path: Path, ids: JunitIds | None = None) -> Report:
             reader.read(file)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error}") from error
-    return _report(reader)
+    return _report(reader, rules)
 
 
 def parse_times(texts: Sequence[str]) -> tuple[np.ndarray, int]:
@@ -241,7 +244,7 @@ def _seconds(text: str) -> float:
         return float("nan")
 
 
-def _report(reader: _Reader) -> Report:
+def _report(reader: _Reader, rules: FailureRules | None) -> Report:
     blocks = pa.chunked_array(reader.node_ids, pa.string())
     node_ids = blocks.dictionary_encode().combine_chunks()
     is_joined = np.concatenate([np.empty(0, bool), *reader.is_joined])
@@ -252,7 +255,7 @@ def _report(reader: _Reader) -> Report:
         notes.append(f"{reader.n_outside} results outside of any test case were left out")
     if reader.n_bad_times:
         notes.append(f"{reader.n_bad_times} times could not be read and count as unknown")
-    report = attempts_of_cases(node_ids, is_joined, durations_s, reader.events)
+    report = attempts_of_cases(node_ids, is_joined, durations_s, reader.events, rules)
     return replace(
         report,
         run_started_us=started_us,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.failures import classify, first_line, phase_of
 from fastci_ml.sources.history_tables import indices
 from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
@@ -50,6 +51,7 @@ def attempts_of_cases(
     is_joined: np.ndarray,
     durations_s: np.ndarray,
     events: Mapping[int, Sequence[CaseEvent]],
+    rules: FailureRules | None = None,
 ) -> Report:
     """Attempts of the cases of one file, in the order of the file.
 
@@ -61,6 +63,8 @@ def attempts_of_cases(
         NaN when unknown.
     events : mapping of int to sequence of CaseEvent
         By case; a case without events has no child that tells a result.
+    rules : FailureRules, optional
+        Of failure classes; the shipped ones by default.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def attempts_of_cases(
         try of the same test follows is `UNKNOWN`: rerun plugins write failed tries so.
     """
     n_cases = len(node_ids)
-    tries = {row: _tries(found) for row, found in events.items()}
+    tries = {row: _tries(found, rules) for row, found in events.items()}
     n_tries = np.ones(n_cases, np.int64)
     for row, found in tries.items():
         n_tries[row] = len(found)
@@ -79,7 +83,7 @@ def attempts_of_cases(
     outcomes = np.full(len(source), _PASSED, np.int8)
     classes = np.full(len(source), CLASS_CODE[FailureClass.NONE], np.int8)
     messages: dict[int, str] = {}
-    rules: dict[int, str] = {}
+    rule_ids: dict[int, str] = {}
     is_teardown = np.zeros(len(source), bool)
     for row, found in tries.items():
         for place, one in enumerate(found, int(starts[row])):
@@ -89,7 +93,7 @@ def attempts_of_cases(
             if one.message:
                 messages[place] = one.message
             if one.rule:
-                rules[place] = one.rule
+                rule_ids[place] = one.rule
         if len(found) > 1:
             durations_s[starts[row] : starts[row] + len(found)] = np.nan  # the time is that of all tries
     if len(source) != n_cases:
@@ -102,7 +106,7 @@ def attempts_of_cases(
         outcomes, classes, durations_s = outcomes[kept], classes[kept], durations_s[kept]
         new_place = np.cumsum(keep) - 1
         messages = {int(new_place[row]): text for row, text in messages.items() if keep[row]}
-        rules = {int(new_place[row]): name for row, name in rules.items() if keep[row]}
+        rule_ids = {int(new_place[row]): name for row, name in rule_ids.items() if keep[row]}
     return Report(
         node_ids=node_ids,
         outcomes=outcomes,
@@ -110,20 +114,20 @@ def attempts_of_cases(
         durations_s=known_durations_s(durations_s),  # a teardown may have been added
         is_joined=is_joined,
         messages=messages,
-        rules=rules,
+        rules=rule_ids,
     )
 
 
-def _tries(events: Sequence[CaseEvent]) -> list[_Try]:
+def _tries(events: Sequence[CaseEvent], rules: FailureRules | None) -> list[_Try]:
     """Attempts that one case stands for, in order."""
-    earlier = [_try(event) for event in events if event.tag in _EARLIER]
-    later = [_try(event) for event in events if event.tag in _LATER]
+    earlier = [_try(event, rules) for event in events if event.tag in _EARLIER]
+    later = [_try(event, rules) for event in events if event.tag in _LATER]
     results = sorted((e for e in events if e.tag in _RESULTS), key=lambda e: _RESULTS.index(e.tag))
-    result = _try(results[0]) if results else _Try(Outcome.PASSED, FailureClass.NONE, "", "")
+    result = _try(results[0], rules) if results else _Try(Outcome.PASSED, FailureClass.NONE, "", "")
     return [*earlier, result, *later]
 
 
-def _try(event: CaseEvent) -> _Try:
+def _try(event: CaseEvent, rules: FailureRules | None) -> _Try:
     if event.tag == "skipped":
         if event.type == "pytest.xfail":
             outcome = Outcome.XFAILED
@@ -134,7 +138,7 @@ def _try(event: CaseEvent) -> _Try:
         return _Try(outcome, FailureClass.NONE, "", "")
     outcome = Outcome.FAILED if event.tag.lower().endswith("failure") else Outcome.ERROR
     phase, message = phase_of(event.message)
-    found = classify(outcome, phase, message)
+    found = classify(outcome, phase, message, rules=rules)
     return _Try(outcome, found.failure_class, phase, first_line(message or event.type), found.rule)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.failures import classify, first_line
 from fastci_ml.sources.history_tables import storable
 from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
@@ -36,14 +37,14 @@ class _Attempt:
     stops_s: list[float] = field(default_factory=list)
     is_over: bool = False
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: dict[str, Any], rules: FailureRules | None) -> None:
         phase, word = line.get("when"), line.get("outcome")
         outcome = _outcome(phase, word, "wasxfail" in line)
         # A failed call is worse than what teardown says after it, and a passed teardown says nothing.
         if outcome.is_failure and not self.outcome.is_failure:
             message = _message(line.get("longrepr"))
             self.outcome = outcome
-            found = classify(outcome, str(phase), message)
+            found = classify(outcome, str(phase), message, rules=rules)
             self.failure_class, self.rule = found.failure_class, found.rule
             self.message = first_line(message)
         elif not self.outcome.is_failure and (phase == "call" or outcome is Outcome.SKIPPED):
@@ -54,13 +55,15 @@ class _Attempt:
         self.is_over = phase == "teardown"
 
 
-def read_reportlog(path: Path) -> Report:
+def read_reportlog(path: Path, rules: FailureRules | None = None) -> Report:
     """Read one report log.
 
     Parameters
     ----------
     path : Path
         As ``pytest --report-log`` writes it.
+    rules : FailureRules, optional
+        Of failure classes; the shipped ones by default.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def read_reportlog(path: Path) -> Report:
         node_id = storable(node_id)
         if kind == "CollectReport" and line.get("outcome") == "failed":
             attempt = _Attempt(node_id or "unnamed")
-            attempt.add({**line, "when": "collect", "duration": float("nan")})
+            attempt.add({**line, "when": "collect", "duration": float("nan")}, rules)
             attempts.append(attempt)
         elif kind == "TestReport":
             known = current.get(node_id)
@@ -95,7 +98,7 @@ def read_reportlog(path: Path) -> Report:
             if known is None or known.is_over or line.get("when") == "setup":
                 known = current[node_id] = _Attempt(node_id)
                 attempts.append(known)
-            known.add(line)
+            known.add(line, rules)
     notes = []
     if n_torn:
         notes.append("the last line is torn and was left out")
