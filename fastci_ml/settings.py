@@ -35,6 +35,8 @@ class Settings:
         MLflow tracking server; None for the local SQLite store under ``state_dir``.
     tables : mapping of str to mapping
         Column mappings for ``ingest --table NAME``, by name.
+    failure_rules : tuple
+        Rules of failure classes before the shipped ones, as the file states them; checked where used.
     """
 
     root: Path
@@ -43,6 +45,7 @@ class Settings:
     model_name: str = "fastci-risk"
     tracking_uri: str | None = None
     tables: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    failure_rules: tuple[Any, ...] = ()
 
     @property
     def history_dir(self) -> Path:
@@ -67,6 +70,7 @@ _KEYS: dict[str, type] = {
     "model_name": str,
     "tracking_uri": str,
     "tables": dict,
+    "failure_rules": list,
 }
 
 
@@ -113,7 +117,8 @@ def load_settings(root: Path) -> Settings:
         _check(path, key, value)
     state_dir = root / table.pop("state_dir", ".fastci")
     tables = MappingProxyType(table.pop("tables", {}))
-    return Settings(root=root, state_dir=state_dir, tables=tables, **table)
+    rules = tuple(table.pop("failure_rules", ()))
+    return Settings(root=root, state_dir=state_dir, tables=tables, failure_rules=rules, **table)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

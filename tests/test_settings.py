@@ -51,7 +51,7 @@ def test_relative_root_becomes_absolute(tmp_path, monkeypatch):
     ("text", "says", "hint"),
     [
         ('lnae = "x"\n', "unknown setting 'lnae'", "did you mean 'lane'?"),
-        ('zzz = "x"\n', "unknown setting 'zzz'", "known keys: lane, "),
+        ('zzz = "x"\n', "unknown setting 'zzz'", "known keys: failure_rules, lane, "),
         ("lane = 3\n", "setting 'lane' is int, expected str", None),
         ("tables = []\n", "setting 'tables' is list, expected dict", None),
         ("lane = \n", "not readable as TOML", None),

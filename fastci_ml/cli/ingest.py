@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastci_ml.settings import Settings
     from fastci_ml.sources.run_file import RunInfo
+    from fastci_ml.sources.run_logs import RunLogs
     from fastci_ml.sources.tables import TableMapping
 
 # More lines than a person reads; --json has them all.
@@ -77,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of `pytest --collect-only -q`: what was to run; tests without a result are unknown",
     )
+    run.add_argument(
+        "--logs",
+        type=Path,
+        metavar="PATH",
+        help="file or folder of the logs of all ranks: asked where a test only says that a process failed",
+    )
     parser.add_argument(
         "--project",
         metavar="PATH",
@@ -96,6 +103,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.cli import output
     from fastci_ml.records.ids import read_collected
     from fastci_ml.sources.environment import detect_lane
+    from fastci_ml.sources.failure_rule_files import load_rules
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.ingest import IngestOptions, ingest_paths
 
@@ -110,6 +118,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         root=settings.root,
         project=_project(args, settings),
         is_strict=args.strict,
+        rules=load_rules(settings.failure_rules),
         now=datetime.now(UTC),
     )
     store = HistoryStore(args.history or settings.history_dir)
@@ -182,6 +191,7 @@ def _run(args: argparse.Namespace) -> RunInfo:
         attempt=args.attempt,
         n_shards=args.n_shards,
         selected=selected or None,
+        logs=_logs(args.logs),
         notes=(f"{args.selected}: no test in the list of selected tests, so it is unknown",)
         if selected == ()
         else (),
@@ -199,6 +209,19 @@ def _project(args: argparse.Namespace, settings: Settings) -> str:
         return parse_project(args.project)
     except ValueError as error:
         raise UsageError(f"--project: {error}", hint="--project services/a") from error
+
+
+def _logs(path: Path | None) -> tuple[RunLogs, ...]:
+    from fastci_ml.errors import UsageError
+    from fastci_ml.sources.run_logs import WHOLE_RUN, RunLogs
+
+    if path is None:
+        return ()
+    if not path.exists():
+        raise UsageError(
+            f"--logs {path}: no such file or folder", hint="torchrun --log-dir DIR --redirects 3"
+        )
+    return (RunLogs(((WHOLE_RUN, (path.name,)),), path.absolute().parent),)
 
 
 def _mapping(args: argparse.Namespace, settings: Settings) -> TableMapping | None:

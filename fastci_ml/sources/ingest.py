@@ -15,6 +15,7 @@ from pathlib import Path
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.progress import ProgressHook, silent
 from fastci_ml.sources.expectations import find_shortfall
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.fingerprints import Fingerprints
 from fastci_ml.sources.history import HistoryStore
 from fastci_ml.sources.history_tables import numbers, storable
@@ -57,6 +58,8 @@ class IngestOptions:
         Folder from the top of the repository that the ids of reports start at, where no run.json names one.
     is_strict : bool
         Whether anything odd makes a run unusable.
+    rules : FailureRules or None
+        Of failure classes; None for the shipped ones.
     now : datetime
         With its zone. Runs that end more than a day later are refused; the clock of this machine by default.
     """
@@ -69,6 +72,7 @@ class IngestOptions:
     root: Path | None = None
     project: str = ""
     is_strict: bool = False
+    rules: FailureRules | None = None
     now: datetime = field(default_factory=partial(datetime.now, UTC))
 
 
@@ -189,7 +193,7 @@ class _Ingest:
         self._result = result
         self._ids = JunitIds(options.collected, options.root)
         self._fingerprints = Fingerprints()
-        self._reader = UnitReader(self._read_file, store.has, self._fingerprints, options.now)
+        self._reader = UnitReader(self._read_file, store.has, self._fingerprints, options.now, options.rules)
         self._known = KnownRuns(store, ())
 
     def tell_odd(self, line: str) -> None:
@@ -231,9 +235,10 @@ class _Ingest:
         return info
 
     def _read_file(self, file: ReportFile) -> Report:
-        return (
-            read_junit(file.path, self._ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
-        )
+        rules = self._options.rules
+        if file.kind is ReportKind.JUNIT:
+            return read_junit(file.path, self._ids, rules)
+        return read_reportlog(file.path, rules)
 
     def add_run(self, units: Sequence[Unit]) -> None:
         """Add one run, or what can be used of it; under `is_strict` all of it or nothing."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from fastci_ml.errors import ReportError
 from fastci_ml.records.outcomes import FailureClass
 from fastci_ml.sources.failure_rule_files import shipped_rules
 from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.failures import Classification, root_cause
 from fastci_ml.sources.rank_logs import RankLogs, read_rank_logs
 from fastci_ml.sources.reports import CLASS_CODE, CLASSES, Report
+from fastci_ml.sources.run_logs import WHOLE_RUN
 
-# Logs of the whole run rather than of one test.
-WHOLE_RUN = ""
 _MESSAGE_LIMIT = 200
 # Whether an attempt failed, and whether another of its attempts passed, no log can change.
 _CERTAIN = frozenset((FailureClass.NONE, FailureClass.FLAKY, FailureClass.TEST))
@@ -42,11 +42,7 @@ def with_rank_logs(
     Report
         Classes, rules and messages of the failures that the logs explain. An exception or an assertion of any
         process makes a failure `TEST` whatever the report says; the other classes fill in what is unknown.
-
-    Raises
-    ------
-    ReportError
-        If a path is not there.
+        Logs that cannot be read are notes: the report is as good without them.
     """
     rules = shipped_rules() if rules is None else rules
     asked = _logs_by_row(report, logs, rules)
@@ -57,7 +53,7 @@ def with_rank_logs(
         if key is None:
             continue
         if key not in read:
-            read[key] = read_rank_logs(logs[key], rules)
+            read[key] = _read(logs[key], rules)
             notes += read[key].notes
         found = root_cause(read[key].ranks, rules)
         if found is not None and _says_more(CLASSES[classes[row]], found):
@@ -65,6 +61,13 @@ def with_rank_logs(
             names[row] = found.rule
             messages[row] = _joined(messages.get(row, ""), found.cause)
     return replace(report, classes=classes, messages=messages, rules=names, notes=(*report.notes, *notes))
+
+
+def _read(paths: Sequence[Path], rules: FailureRules) -> RankLogs:
+    try:
+        return read_rank_logs(paths, rules)
+    except ReportError as error:
+        return RankLogs(notes=(str(error),))
 
 
 def _logs_by_row(

@@ -13,6 +13,7 @@ from fastci_ml.records.changes import ChangeStatus, FileChange
 from fastci_ml.records.ids import NodeId, read_collected
 from fastci_ml.sources.list_caps import find_cap
 from fastci_ml.sources.regular_files import read_regular
+from fastci_ml.sources.run_logs import RunLogs, parse_run_logs
 
 NAME = "run.json"
 SCHEMA = "fastci.run/1"
@@ -49,6 +50,8 @@ class RunInfo:
         Why `changes` may be a part of what changed; empty where nothing speaks for that.
     notes : tuple of str
         What was odd, for a person.
+    logs : tuple of RunLogs
+        Logs of the processes of its tests.
     """
 
     run_id: str = ""
@@ -66,6 +69,7 @@ class RunInfo:
     selected: tuple[NodeId, ...] | None = None
     change_doubt: str = ""
     notes: tuple[str, ...] = ()
+    logs: tuple[RunLogs, ...] = ()
 
     def describe(self) -> str:
         """Name the run in words, as far as it is told from others.
@@ -118,6 +122,7 @@ def read_run_file(path: Path) -> RunInfo:
         selected=selected,
         change_doubt=change_doubt,
         notes=notes,
+        logs=parse_run_logs(path, document.get("logs")),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fastci_ml.errors import ReportError
+from fastci_ml.records.changes import FileChange
 from fastci_ml.records.ids import NodeId, with_project
 from fastci_ml.sources.fingerprints import Fingerprints
 from fastci_ml.sources.history_tables import storable
@@ -15,8 +16,9 @@ from fastci_ml.sources.run_file import RunInfo
 from fastci_ml.sources.shards import shard_key
 
 # What makes up the digest of an ingest since the first release: older histories know their files by it.
-_FIRST_FIELDS = ("run_id", "job", "shard", "lane", "base", "head", "started_us", "finished_us", "changes")
-_LATER_FIELDS = ("attempt", "n_shards", "project", "selected", "change_doubt")
+_FIRST_FIELDS = ("run_id", "job", "shard", "lane", "base", "head", "started_us", "finished_us")
+_FIRST_FIELDS_OF_A_FILE = ("path", "old_path", "status", "n_added", "n_deleted")
+_LATER_FIELDS = ("attempt", "n_shards", "project", "selected", "change_doubt", "logs")
 
 
 @dataclass(slots=True)
@@ -126,8 +128,19 @@ def gather_units(
 def unit_text(info: RunInfo) -> str:
     """All that is said of a unit and becomes part of the digest of its ingest."""
     fields = [f"{name}={getattr(info, name)!r}" for name in _FIRST_FIELDS]
+    fields.append(f"changes={_changes_text(info.changes)}")
     fields += [f"{name}={value!r}" for name in _LATER_FIELDS if (value := getattr(info, name))]
     return f"RunInfo({', '.join(fields)})"
+
+
+def _changes_text(changes: Sequence[FileChange] | None) -> str:
+    if changes is None:
+        return "None"
+    files = [
+        f"FileChange({', '.join(f'{name}={getattr(file, name)!r}' for name in _FIRST_FIELDS_OF_A_FILE)})"
+        for file in changes
+    ]
+    return f"({', '.join(files)}{',' if len(files) == 1 else ''})"  # a tuple, as Python writes it
 
 
 def _unit_of(
@@ -163,6 +176,7 @@ def _merge(one: RunInfo, other: RunInfo) -> RunInfo:
         n_shards=max(one.n_shards or 0, other.n_shards or 0) or None,
         selected=_union(one.selected, other.selected),
         notes=tuple(notes),
+        logs=tuple(dict.fromkeys((*one.logs, *other.logs))),
     )
 
 

@@ -13,11 +13,14 @@ import numpy as np
 from fastci_ml.errors import ReportError
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import Outcome
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.fingerprints import Fingerprints
 from fastci_ml.sources.projects import prefix_report
+from fastci_ml.sources.rank_reports import with_rank_logs
 from fastci_ml.sources.report_files import ReportFile
 from fastci_ml.sources.reports import OUTCOME_CODE, Report, join_reports
 from fastci_ml.sources.run_file import RunInfo
+from fastci_ml.sources.run_logs import logs_by_test
 from fastci_ml.sources.run_times import check_clock, span_us, timed
 from fastci_ml.sources.run_units import Unit, unit_text
 
@@ -89,6 +92,8 @@ class UnitReader:
         Of the files.
     now : datetime
         The clock.
+    rules : FailureRules, optional
+        Of failure classes; the shipped ones by default.
     """
 
     def __init__(
@@ -97,11 +102,13 @@ class UnitReader:
         has_digest: Callable[[str], bool],
         fingerprints: Fingerprints,
         now: datetime,
+        rules: FailureRules | None = None,
     ) -> None:
         self._read_file = read
         self._has_digest = has_digest
         self._fingerprints = fingerprints
         self._now = now
+        self._rules = rules
 
     def read(self, units: Sequence[Unit]) -> list[UnitReports]:
         """Read the units of one run, in their order; what is in the history already is not read again."""
@@ -178,7 +185,9 @@ class UnitReader:
             used.append(file)
         found.used = used
         if reports:
-            found.report = join_reports(reports)
+            whole = join_reports(reports)
+            found.report = with_rank_logs(whole, logs_by_test(info.logs, info.project or ""), self._rules)
+            found.warnings += [f"{info.describe()}: {n}" for n in found.report.notes[len(whole.notes) :]]
         found.digest = self._digest(info, used)
 
     def _digest(self, info: RunInfo, files: Sequence[ReportFile]) -> str:
