@@ -68,7 +68,7 @@ def read_change(repository: Repository, base: str, head: str, *, limits: FetchLi
         If there is no such head: a plan is bound to its tree.
     """
     prefix = repository.prefix()
-    paths = repository.paths(head)
+    paths = repository.paths(head, limits=limits)
     if prefix:
         paths = frozenset(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
     root = prefix.removesuffix("/")

@@ -128,7 +128,7 @@ def run_git(
     except FileNotFoundError as error:
         raise GitError(f"{root}: cannot run git there: {error}", hint="git --version") from error
     except subprocess.TimeoutExpired:
-        return Answer(status=-signal.SIGTERM, output=b"", said=f"no answer within {timeout_s:.0f} s")
+        return Answer(status=-signal.SIGTERM, output=b"", said=f"no answer within {timeout_s:.3g} s")
     except OSError as error:
         raise GitError(f"{root}: git {arguments[0]} failed: {error}", hint="git status") from error
     return Answer(status=process.returncode, output=output, said=said.decode("utf-8", "backslashreplace"))

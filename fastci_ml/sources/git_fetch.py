@@ -137,7 +137,7 @@ class Fetcher:
                 while not _try_lock(descriptor):
                     if time.monotonic() > self._deadline_s:
                         raise FetchError(
-                            f"{path}: another process has held it for {self.limits.timeout_s:.0f} s",
+                            f"{path}: another process has held it for {self.limits.timeout_s:.3g} s",
                             hint="git fetch --unshallow",
                         )
                     time.sleep(_POLL_S)
@@ -187,22 +187,29 @@ class Fetcher:
     def _ask(self, remote: str, *arguments: str) -> str:
         """Output of a command; while another git writes the list of shallow commits, try again."""
         busy_until_s = min(self._deadline_s, time.monotonic() + _BUSY_WAIT_S)
+        busy: FetchError | None = None
         while True:
             try:
                 return self._run(*arguments).decode("utf-8", "surrogateescape")
             except FetchError as error:
-                if not _BUSY.search(str(error)) or time.monotonic() > busy_until_s:
-                    ignored = [key for key in self._programs.own if key.startswith(("core.", "credential."))]
-                    ignored += [key for key in self._programs.own if key.startswith(f"remote.{remote}.")]
-                    note = f" (not run, since the repository itself names them: {', '.join(ignored)})"
-                    raise FetchError(f"{error}{note if ignored else ''}", hint=error.hint) from error
+                # What it waited for in vain says more than that the time is over.
+                busy = error if _BUSY.search(str(error)) else None if busy is None else busy
+                if busy is None or time.monotonic() > busy_until_s:
+                    raise self._explained(busy or error, remote) from error
             time.sleep(_POLL_S)
+
+    def _explained(self, error: FetchError, remote: str) -> FetchError:
+        """The error, with what the repository wanted to be run for this remote and was not."""
+        names = ("core.", "credential.", f"remote.{remote}.")
+        ignored = ", ".join(key for key in self._programs.own if key.startswith(names))
+        note = f" (not run, since the repository itself names it: {ignored})" if ignored else ""
+        return FetchError(f"{error}{note}", hint=error.hint)
 
     def _run(self, *arguments: str) -> bytes:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise FetchError(
-                f"git {arguments[0]}: the time of {self.limits.timeout_s:.0f} s is over",
+                f"git {arguments[0]}: the time of {self.limits.timeout_s:.3g} s is over",
                 hint="git fetch --unshallow",
             )
         answer = run_git(

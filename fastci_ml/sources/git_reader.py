@@ -112,6 +112,11 @@ class GitReader:
                 )
         return [found.decode() for found in answers[: len(wanted)]]
 
+    def tree_of(self, commit: str) -> str:
+        """Tree of a commit, by the full sha of both: a clone may have the one and not the other."""
+        header = self.run("cat-file", "commit", commit).partition(b"\n")[0]
+        return header.removeprefix(b"tree ").decode("ascii")
+
     def shallow_commits(self) -> frozenset[str]:
         """Commits whose parents were cut off by a shallow clone; empty for a whole one."""
         try:

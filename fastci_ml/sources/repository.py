@@ -34,6 +34,7 @@ from fastci_ml.sources.git_reader import GitReader, decode, empty_tree
 from fastci_ml.sources.submodules import expand_submodules, list_submodule_paths, open_submodule
 
 _BATCH = 1000
+_LIST = ("ls-tree", "-r", "-z", "--name-only", "--full-tree")
 _RENAMES_CUT = (
     "too many files were added and deleted to look for renames with edits: those show as a deletion and an "
     "addition"
@@ -72,18 +73,33 @@ class Repository:
         return CommitSha(self._reader.objects([(revision, "commit")])[0])
 
     def tree(self, revision: str) -> str:
-        """Full sha of the tree of `revision`; GitError where it names none."""
-        return self._reader.objects([(revision, "tree")])[0]
+        """Full sha of the tree of the commit that `revision` names; GitError where it names none."""
+        return self._reader.tree_of(self.resolve(revision))
 
-    def paths(self, revision: str) -> frozenset[str]:
+    def paths(self, revision: str, *, limits: FetchLimits | None = None) -> frozenset[str]:
         """Path of every file in the tree of `revision`, and in its submodules where they are checked out.
+
+        Parameters
+        ----------
+        revision : str
+            A commit.
+        limits : FetchLimits, optional
+            Whether trees may be fetched that a partial clone left out; without it nothing is.
 
         Raises
         ------
         GitError
             If there is no such revision.
         """
-        return _list_paths(self._reader, revision)
+        commit = self.resolve(revision)
+        try:
+            return _list_paths(self._reader, commit)
+        except GitError:
+            fetcher = self._fetcher(limits)
+            if fetcher is None or not fetcher.is_partial:
+                raise
+            fetcher.read(*_LIST, commit)
+        return _list_paths(self._reader, commit)
 
     def prefix(self) -> str:
         """Path of `root` from the top of the checkout, ending in ``/``; empty at the top."""
@@ -129,13 +145,12 @@ class Repository:
         GitError
             If there is no such head.
         """
-        fetcher = Fetcher(self._reader, limits) if limits is not None and limits.n_commits > 0 else None
+        fetcher = self._fetcher(limits)
         if base:
             found = compare_deepening(self._reader, base, head, fetcher)
             starts, notes, head_sha = found.starts, list(found.notes), found.head
         else:
             starts, notes, head_sha = (CommitSha(""),), [], self.resolve(head)
-        (head_tree,) = self._reader.objects([(head_sha, "tree")])
         difference = _TreeDifference(with_counts=with_counts, fetcher=fetcher)
         files, odd = difference(self._reader, starts[0] or empty_tree(head_sha), head_sha)
         for start in starts[1:]:
@@ -150,7 +165,7 @@ class Repository:
         return ChangeSet(
             base=starts[0],
             head=CommitSha(head_sha),
-            head_tree=head_tree,
+            head_tree=self._reader.tree_of(head_sha),
             files=tuple(files),
             notes=(*notes, *odd),
         )
@@ -211,6 +226,9 @@ class Repository:
         # With both paths git pairs the rename again, and shows its hunks only.
         return read_hunks(reader.run(*DIFF, *HUNKS, start, end, "--", *paths))
 
+    def _fetcher(self, limits: FetchLimits | None) -> Fetcher | None:
+        return None if limits is None or limits.n_commits <= 0 else Fetcher(self._reader, limits)
+
 
 class _TreeDifference:
     """Difference of two revisions of a repository, and of its submodules."""
@@ -253,10 +271,9 @@ class _TreeDifference:
         return output
 
 
-def _list_paths(reader: GitReader, revision: str) -> frozenset[str]:
-    (tree,) = reader.objects([(revision, "tree")])
-    output = reader.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+def _list_paths(reader: GitReader, commit: str) -> frozenset[str]:
+    output = reader.run(*_LIST, commit)
     paths = {decode(path) for path in output.split(b"\0") if path}
     if ".gitmodules" in paths:
-        paths |= list_submodule_paths(reader, tree, _list_paths)
+        paths |= list_submodule_paths(reader, commit, _list_paths)
     return frozenset(paths)

@@ -78,11 +78,11 @@ def expand_submodules(
 
 
 def list_submodule_paths(
-    reader: GitReader, tree: str, list_paths: Callable[[GitReader, str], frozenset[str]]
+    reader: GitReader, commit: str, list_paths: Callable[[GitReader, str], frozenset[str]]
 ) -> set[str]:
-    """Paths of the files of every submodule of a tree, as far as it is checked out."""
+    """Paths of the files of every submodule of a commit, as far as it is checked out."""
     found: set[str] = set()
-    for record in reader.run("ls-tree", "-r", "-z", "--full-tree", tree).split(b"\0"):
+    for record in reader.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
         if record.startswith(GITLINK_MODE.encode()):
             words, _, raw_path = record.partition(b"\t")
             path, sha = decode(raw_path), words.split(b" ")[2].decode("ascii")
