@@ -29,6 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-id", metavar="ID", help="id of the CI run (default: from the plan and RESULTS)"
     )
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="logs of all ranks: asked where a test only says that a process failed",
+    )
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow server (default: as in the settings)")
     parser.add_argument("--no-mlflow", action="store_true", help="append to the history only")
     parser.add_argument("--json", action="store_true", help="print the outcome record")
@@ -38,11 +46,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Read, append, log, print."""
     from fastci_ml.execution.outcome import outcome_record
     from fastci_ml.execution.results import read_results
+    from fastci_ml.sources.failure_rule_files import load_rules
     from fastci_ml.sources.history import HistoryStore
 
     if args.tracking_uri:
         settings = replace(settings, tracking_uri=args.tracking_uri)
-    found = read_results(args.plan, args.results, root=settings.root, run_id=args.run_id)
+    found = read_results(
+        args.plan,
+        args.results,
+        root=settings.root,
+        run_id=args.run_id,
+        rules=load_rules(settings.failure_rules),
+        logs=args.logs,
+    )
     for note in found.notes:
         tell(f"note: {note}")
     store = HistoryStore(args.history or settings.history_dir)

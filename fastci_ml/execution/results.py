@@ -20,12 +20,15 @@ from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import FOLLOWED_PROPERTY, Followed, Plan
+from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
+from fastci_ml.sources.rank_reports import with_rank_logs
 from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import Report, executions_table, join_reports
+from fastci_ml.sources.run_logs import WHOLE_RUN
 from fastci_ml.sources.run_times import check_clock
 
 _NAN = float("nan")
@@ -87,6 +90,8 @@ def read_results(
     root: Path,
     run_id: str | None = None,
     now: datetime | None = None,
+    rules: FailureRules | None = None,
+    logs: Sequence[Path] = (),
 ) -> PlanResults:
     """Read a plan and the reports of its run.
 
@@ -104,6 +109,10 @@ def read_results(
         is the same run.
     now : datetime, optional
         The clock; a run that ends more than a day later is refused. The machine's by default.
+    rules : FailureRules, optional
+        Of failure classes; the shipped ones by default.
+    logs : sequence of Path
+        Logs of all processes, asked where a test only says that another one failed.
 
     Returns
     -------
@@ -129,7 +138,9 @@ def read_results(
     shard = "" if run_id is None else digest[:16]
     run_id = run_id or f"plan-{digest[:16]}"
     ids = JunitIds((test.id for test in plan.tests), root)
-    report = join_reports([_read_report(report, ids) for report in reports])
+    report = join_reports([_read_report(report, ids, rules) for report in reports])
+    if logs:
+        report = with_rank_logs(report, {WHOLE_RUN: logs}, rules)
     notes = _check_followed(report, plan, files)
     started_us, finished_us = _span_us(report, files)
     check_clock(files[0], run_id, finished_us, now or datetime.now(UTC))
@@ -191,8 +202,10 @@ def _find_reports(paths: Sequence[Path]) -> list[ReportFile]:
     return sorted({file.path.resolve(): file for file in files}.values(), key=lambda file: file.path)
 
 
-def _read_report(file: ReportFile, ids: JunitIds) -> Report:
-    return read_junit(file.path, ids) if file.kind is ReportKind.JUNIT else read_reportlog(file.path)
+def _read_report(file: ReportFile, ids: JunitIds, rules: FailureRules | None) -> Report:
+    if file.kind is ReportKind.JUNIT:
+        return read_junit(file.path, ids, rules)
+    return read_reportlog(file.path, rules)
 
 
 def _digest(plan: bytes, files: Iterable[Path]) -> str:

@@ -6,7 +6,7 @@ Columns rather than records: a report of 200,000 cases becomes a table without a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
 OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 CLASS_CODE = {failure_class: code for code, failure_class in enumerate(CLASSES)}
+# In place of a rule's id: attempts decide what is flaky, whatever their messages say.
+FLAKY_RULE = "failed-and-passed"
 _IS_FAILURE = np.array([outcome.is_failure for outcome in OUTCOMES])
 _UNKNOWN_US = np.iinfo(np.int64).min
 
@@ -111,6 +113,9 @@ def executions_table(report: Report, *, run_id: str, job: str, shard: str, lane:
     """
     n_rows = len(report)
     attempts, classes = _settle(report)
+    if classes is not report.classes:
+        flaky = np.flatnonzero(classes == CLASS_CODE[FailureClass.FLAKY]).tolist()
+        report = replace(report, rules={**report.rules, **dict.fromkeys(flaky, FLAKY_RULE)})
     return assemble_executions(
         report, constant(run_id, n_rows), attempts, classes, job=job, shard=shard, lane=lane
     )
