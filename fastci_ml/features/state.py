@@ -16,7 +16,8 @@ from fastci_ml.features.coded import CodedRuns
 from fastci_ml.features.fold import N_HISTORY, HistoryFold, derive
 from fastci_ml.features.names import NameIndex
 from fastci_ml.features.schema import CHANGE_FEATURES, N_FEATURES
-from fastci_ml.records.ids import node_path
+from fastci_ml.records.ids import NodeId, node_path
+from fastci_ml.records.unstable_ids import HistoryKeys, Instability
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,12 +41,19 @@ class FeatureState:
         Name of each test code.
     watermark_us : int or None
         Newest end of a run that was folded in, microseconds since the epoch; None before any.
+    unstable : dict of NodeId to Instability
+        Functions whose ids change between runs: their tests are known under the function.
+    n_runs, n_attempts, n_certain : int
+        Runs that were folded in, their executions, and those whose test was known for certain; without those
+        of a bundle that did not count them.
     """
 
     def __init__(self) -> None:
         self.node_ids: list[str] = []
         self.lanes: list[str] = []
         self.watermark_us: int | None = None
+        self.unstable: dict[NodeId, Instability] = {}
+        self.n_runs = self.n_attempts = self.n_certain = 0
         self._codes: dict[tuple[str, str], int] = {}
         self._lane_codes: dict[str, int] = {}
         self._modules: dict[tuple[str, str], int] = {}
@@ -67,8 +75,12 @@ class FeatureState:
         Parameters
         ----------
         log : RunLog
-            Runs that are not in yet; the caller reads them by `watermark_us`.
+            Runs that are not in yet; the caller reads them by `watermark_us` and with `unstable`.
         """
+        self.unstable.update(log.unstable)
+        self.n_runs += log.n_runs
+        self.n_attempts += int(log.n_attempts.sum())
+        self.n_certain += int(log.n_certain.sum())
         runs = self.coded(log)
         for run in np.lexsort((np.arange(log.n_runs), log.finished_us)).tolist():
             self.end_run(runs, run)
@@ -150,7 +162,7 @@ class FeatureState:
         Parameters
         ----------
         node_ids : sequence of str, length n
-            Tests of the run, each once.
+            Tests of the run, each once; tests of one function whose ids are unstable share what it knows.
         lane : str
             Its lane.
         changes : tuple of FileChange or None
@@ -162,13 +174,14 @@ class FeatureState:
             In the order of `node_ids`.
         """
         lane_code = int(self.lane_codes([lane])[0])
-        codes = self.codes(node_ids, [lane] * len(node_ids))
-        order = np.argsort(codes, kind="stable")
+        keys = HistoryKeys(self.unstable)
+        codes = self.codes([keys.key(node_id) for node_id in node_ids], [lane] * len(node_ids))
+        # Each once and ascending, as the rows of a log are: a run counts its functions, not their tests.
+        codes, place = np.unique(codes, return_inverse=True)
         out = np.full((N_FEATURES, len(codes)), np.nan, dtype=np.float32)
-        self.start_run(codes[order], lane_code, changes, out)
+        self.start_run(codes, lane_code, changes, out)
         derive(out[:N_HISTORY])
-        matrix = np.empty((len(codes), N_FEATURES), dtype=np.float32)
-        matrix[order] = out.T
+        matrix: NDArray[np.float32] = out.T[place]
         return matrix
 
     def tests_of(self, lane: str, *, within_runs: int | None = None) -> list[str]:
@@ -186,6 +199,8 @@ class FeatureState:
             "schema": _SCHEMA,
             "watermark_us": self.watermark_us,
             "lanes": list(self._lane_codes),
+            "unstable": dict(sorted(self.unstable.items())),
+            "counts": [self.n_runs, self.n_attempts, self.n_certain],
             "tests": [
                 [self._lane_codes[lane], node] for lane, node in zip(self.lanes, self.node_ids, strict=True)
             ],
@@ -214,6 +229,10 @@ class FeatureState:
             state.lane_codes(lanes)
             state.codes([str(node) for _, node in names["tests"]], [lanes[i] for i, _ in names["tests"]])
             state.watermark_us = None if names["watermark_us"] is None else int(names["watermark_us"])
+            # Both were added later: a bundle without them knows every test under its own id.
+            unstable = names.get("unstable", {}).items()
+            state.unstable = {NodeId(str(function)): Instability(kind) for function, kind in unstable}
+            state.n_runs, state.n_attempts, state.n_certain = map(int, names.get("counts", (0, 0, 0)))
             # numpy leaks a file that it opened itself and finds torn.
             with (
                 (directory / "fold.npz").open("rb") as file,
@@ -226,7 +245,7 @@ class FeatureState:
                 record = FileRecord(int(n_changes), int(n_failed_runs))
                 state._records.records[int(lane), str(path)] = record
                 record.n_failures = {int(code): int(n) for code, n in failures}
-        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile) as error:
             raise ModelError(
                 f"{directory}: no usable feature state: {type(error).__name__}: {error}",
                 hint="fastci-ml train",

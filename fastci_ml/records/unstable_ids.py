@@ -88,12 +88,12 @@ class HistoryKeys:
 
     Parameters
     ----------
-    unstable : mapping of str to Instability
+    unstable : mapping of NodeId to Instability
         Functions whose ids are, by node id without parameters. An address is seen in any id, so that these
         need not stand in it; ids without one keep theirs.
     """
 
-    def __init__(self, unstable: Mapping[str, Instability]) -> None:
+    def __init__(self, unstable: Mapping[NodeId, Instability]) -> None:
         self._unstable = unstable
 
     def kind(self, node_id: str) -> Instability | None:
@@ -162,7 +162,7 @@ def find_unstable(
 
 
 def find_positional(node_ids: Iterable[str], confirm: Confirm) -> set[NodeId]:
-    """Functions of which an id is a number that pytest gave: ``f0``, ``<lambda>1``, ``1.5_0``.
+    """Functions of which ids differ by nothing but a number of pytest's: ``f0``, ``<lambda>1``, ``1.5_0``.
 
     Parameters
     ----------
@@ -174,8 +174,8 @@ def find_positional(node_ids: Iterable[str], confirm: Confirm) -> set[NodeId]:
     Returns
     -------
     set of NodeId
-        Without a word of `confirm`, numbers must start at 0 and leave no value of the list unexplained, so
-        that ``v2``, ``fp16`` and ``int8`` are names. ``layer0``, ``layer1`` are taken for numbers then.
+        Without a word of `confirm`, numbers must start at 0 and lie within the list, so that ``v2``, ``fp16``
+        and ``int8`` are names. ``layer0``, ``layer1`` are taken for numbers then.
     """
     by_function: dict[NodeId, list[str]] = {}
     for node_id in node_ids:
@@ -183,37 +183,42 @@ def find_positional(node_ids: Iterable[str], confirm: Confirm) -> set[NodeId]:
             function, params = split_params(node_id)
             if params and not has_address(params):
                 by_function.setdefault(function, []).append(params[1:].removesuffix("]"))
-    return {
-        function
-        for function, params in by_function.items()
-        if any(_is_numbered(function, values, confirm) for values in _columns(params))
-    }
+    return {function for function, params in by_function.items() if _are_numbered(function, params, confirm)}
 
 
-def _columns(params: list[str]) -> list[set[str]]:
-    """Values that stand in the same place, between the lines that pytest puts between arguments."""
-    columns: dict[tuple[int, int], set[str]] = {}
+def _are_numbered(function: NodeId, params: list[str], confirm: Confirm) -> bool:
+    """Whether ids of one function differ by nothing but pytest's numbers."""
+    by_length: dict[int, list[list[str]]] = {}
     for text in params:
-        parts = text.split("-")
-        for place, part in enumerate(parts):
-            columns.setdefault((len(parts), place), set()).add(part)
-    return list(columns.values())
+        parts = text.split("-")  # what pytest puts between arguments, and values may hold as well
+        by_length.setdefault(len(parts), []).append(parts)
+    for rows in by_length.values():
+        columns = [set(column) for column in zip(*rows, strict=True)]
+        numbered = [_numbered(function, values, confirm) for values in columns]
+        if any(numbered):
+            named = {
+                tuple(stems.get(part, part) for part, stems in zip(row, numbered, strict=True))
+                for row in rows
+            }
+            if len(named) < len(rows):
+                return True
+    return False
 
 
-def _is_numbered(function: NodeId, values: set[str], confirm: Confirm) -> bool:
-    numbered: dict[str, dict[int, str]] = {}
+def _numbered(function: NodeId, values: set[str], confirm: Confirm) -> dict[str, str]:
+    """Values of one argument that pytest numbered, with what stands before the number."""
+    by_stem: dict[str, dict[int, str]] = {}
     for value in values:
         if match := _NUMBERED.fullmatch(value):
-            numbered.setdefault(match[1], {})[int(match[2])] = value
-    for stem, by_place in sorted(numbered.items()):
-        if stem.endswith(_LAMBDA):
-            return True
+            by_stem.setdefault(match[1], {})[int(match[2])] = value
+    found: dict[str, str] = {}
+    for stem, by_place in sorted(by_stem.items()):
         if max(by_place) >= len(values):
             continue  # no list so short has such a place
-        answer = confirm(function, stem, tuple(sorted(by_place.values())))
+        answer = stem.endswith(_LAMBDA) or confirm(function, stem, tuple(sorted(by_place.values())))
         if answer or (answer is None and len(by_place) > 1 and 0 in by_place):
-            return True
-    return False
+            found |= dict.fromkeys(by_place.values(), stem)
+    return found
 
 
 def find_volatile(
