@@ -37,6 +37,10 @@ class Settings:
         Column mappings for ``ingest --table NAME``, by name.
     failure_rules : tuple
         Rules of failure classes before the shipped ones, as the file states them; checked where used.
+    min_join_ratio : float
+        In [0, 1]. No test is left out while the history knows a smaller share of the collected tests, or a
+        smaller share of its results is joined to tests for certain: one test in ten without a history is
+        what a large change renames, and more is a sign of ids that are read wrong.
     """
 
     root: Path
@@ -46,6 +50,7 @@ class Settings:
     tracking_uri: str | None = None
     tables: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     failure_rules: tuple[Any, ...] = ()
+    min_join_ratio: float = 0.9
 
     @property
     def history_dir(self) -> Path:
@@ -71,6 +76,7 @@ _KEYS: dict[str, type] = {
     "tracking_uri": str,
     "tables": dict,
     "failure_rules": list,
+    "min_join_ratio": float,
 }
 
 
@@ -133,7 +139,11 @@ def _check(path: Path, key: str, value: object) -> None:
         near = difflib.get_close_matches(key, _KEYS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
         raise SettingsError(f"{path}: unknown setting {key!r}", hint=hint)
-    if not isinstance(value, _KEYS[key]):
+    # TOML writes a whole number without a point; a truth is no number though Python counts it as one.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number if _KEYS[key] is float else isinstance(value, _KEYS[key])):
         raise SettingsError(
             f"{path}: setting {key!r} is {type(value).__name__}, expected {_KEYS[key].__name__}"
         )
+    if key.endswith("_ratio") and not (isinstance(value, int | float) and 0 <= value <= 1):
+        raise SettingsError(f"{path}: setting {key!r} is {value}, expected a share from 0 to 1")

@@ -54,6 +54,9 @@ def test_relative_root_becomes_absolute(tmp_path, monkeypatch):
         ('zzz = "x"\n', "unknown setting 'zzz'", "known keys: failure_rules, lane, "),
         ("lane = 3\n", "setting 'lane' is int, expected str", None),
         ("tables = []\n", "setting 'tables' is list, expected dict", None),
+        ("min_join_ratio = true\n", "setting 'min_join_ratio' is bool, expected float", None),
+        ("min_join_ratio = 90\n", "'min_join_ratio' is 90, expected a share from 0 to 1", None),
+        ("min_join_ratio = nan\n", "'min_join_ratio' is nan, expected a share from 0 to 1", None),
         ("lane = \n", "not readable as TOML", None),
     ],
 )
