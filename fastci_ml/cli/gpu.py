@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, settings: Settings) -> int:  # noqa: ARG001  as every command
+def run(args: argparse.Namespace, settings: Settings) -> int:
     """Print what one reading gives."""
     import dataclasses
 
@@ -47,6 +47,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:  # noqa: ARG001  a
     from fastci_ml.sources.gpu_nvml import load_nvml
     from fastci_ml.sources.gpu_recording import RecordingNvml
 
+    del settings  # a machine has the same GPUs for every repository
     bindings, problem = load_nvml()
     recording = RecordingNvml(bindings) if args.record and bindings is not None else None
     reader = GpuReader(nvml=recording or bindings)

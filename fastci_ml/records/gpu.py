@@ -44,7 +44,7 @@ class GpuProblem:
     hint: str
 
     def __str__(self) -> str:
-        return f"GPU readings are unknown: {self.reason}"
+        return f"GPU readings are missing: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ hang call it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ from fastci_ml.sources.gpu_visible import find_visible
 # Linux allows no higher process id; what is beyond, or 0, comes from bindings that disagree with the driver
 # on the layout of the list (nvitop issue 75).
 _HIGHEST_PID = 2**22
+_SCRAMBLED = "scrambled: nvidia-ml-py does not fit the driver"
 # Asked once: a device that refuses so will do so again, and each call costs.
 _LASTING = (Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.FUNCTION_NOT_FOUND)
 
@@ -127,11 +129,8 @@ class GpuReader:
         self.refusals: dict[tuple[str, str], NvmlError] = {}
 
     def _give_up(self, refusal: NvmlError) -> None:
-        self._note(refusal)
-        self._nvml = None
-
-    def _note(self, refusal: NvmlError) -> None:
         self.problem = self.problem or explain(refusal.code, refusal.text, self._environ)
+        self._nvml = None
 
     def _opened(self) -> Nvml | None:
         """NVML, initialised in this process: a fork inherits neither its state nor its handles."""
@@ -144,8 +143,7 @@ class GpuReader:
         except NvmlError as refusal:
             self._give_up(refusal)
             return None
-        for lost in found.refusals:
-            self._note(lost)
+        self.problem = self.problem or next(iter(found.problems), None)
         devices = [device for device, _ in found.devices]
         self._visible = find_visible(devices, self._environ, is_complete=found.is_complete)
         self._devices, self.driver, self._pid = found.devices, found.driver, os.getpid()
@@ -165,6 +163,9 @@ class GpuReader:
             return DeviceReading(uuid=device.uuid, share=device.share)
         used_bytes = _used_bytes(memory)
         processes = None if listed is None else tuple(_process(one, device.total_bytes) for one in listed)
+        if any(not 0 < process.pid <= _HIGHEST_PID for process in processes or ()):
+            processes = None
+            self.refusals[device.uuid, "processes"] = NvmlError(Code.UNKNOWN, _SCRAMBLED)
         by, holders = self._attribute(processes)
         held_ratio, held_bytes = self._held(device, used_bytes, processes or (), by, holders)
         return DeviceReading(
@@ -192,7 +193,9 @@ class GpuReader:
             self.refusals[key] = refusal
             if refusal.code in GONE:
                 self._lost.add(device.uuid)
-                self._note(refusal)
+                told = explain(refusal.code, refusal.text)
+                told = dataclasses.replace(told, reason=f"{told.reason}: {device.uuid}")
+                self.problem = self.problem or told
             return None
         self.refusals.pop(key, None)
         return answer
@@ -200,7 +203,7 @@ class GpuReader:
     def _attribute(self, processes: tuple[GpuProcess, ...] | None) -> tuple[Attribution, frozenset[int]]:
         """Say which of the processes are ours, if their ids can be trusted."""
         by_device: tuple[Attribution, frozenset[int]] = (Attribution.DEVICE, frozenset())
-        if processes is None or any(not 0 < process.pid <= _HIGHEST_PID for process in processes):
+        if processes is None:
             return by_device
         ours = {process.pid: self._lineage.belongs(process.pid) for process in processes}
         if None in ours.values():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastci_ml.records.gpu import GpuDevice, GpuKind
+from fastci_ml.records.gpu import GpuDevice, GpuKind, GpuProblem
 from fastci_ml.sources.gpu_nvml import Nvml, NvmlError
 
 _MIG_ENABLED = 1
@@ -26,7 +26,7 @@ class FoundDevices:
         In NVML's order.
     driver : str
         Its version; empty where NVML does not say.
-    refusals : list of NvmlError
+    problems : list of GpuProblem
         Why GPUs could not be opened.
     is_complete : bool
         Whether each GPU stands for at least one device: else CUDA may count them differently.
@@ -34,7 +34,7 @@ class FoundDevices:
 
     devices: list[tuple[GpuDevice, Any]] = field(default_factory=list)
     driver: str = ""
-    refusals: list[NvmlError] = field(default_factory=list)
+    problems: list[GpuProblem] = field(default_factory=list)
     is_complete: bool = True
 
 
@@ -62,7 +62,10 @@ def find_devices(nvml: Nvml) -> FoundDevices:
         try:
             handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
         except NvmlError as refusal:
-            found.refusals.append(refusal)
+            reason = f"GPU {index} cannot be opened: {refusal.text}"
+            found.problems.append(
+                GpuProblem(slug="gpu-unusable", reason=reason, hint="sudo dmesg | grep -i xid")
+            )
         else:
             devices.extend(_devices_of(nvml, index, handle))
         found.is_complete = found.is_complete and bool(devices)

@@ -1,7 +1,7 @@
 """What NVML answers on one machine, call by call, as a file: for a report about odd readings, and for tests.
 
-A recording is JSON with ``"schema": "fastci.nvml/1"``. Each of its `calls` names a function, its arguments and
-its answers in order (the last one stands for all that follow). An answer is a value, ``{"error": code}``,
+A recording is JSON with ``"schema": "fastci.nvml/1"``. Each of its `calls` names a function, its arguments
+and its answers in order (the last one stands for all that follow). An answer is a value, ``{"error": code}``,
 ``{"handle": name}`` for a device or ``{"struct": {field: value}}``; `missing` lists what the bindings lack.
 """
 

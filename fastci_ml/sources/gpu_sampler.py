@@ -1,8 +1,8 @@
 """Samples of the GPUs, taken beside running tests by one thread that they do not notice.
 
 The thread is started below `threading`, so no test that lists or counts threads sees it. It holds no lock of
-the interpreter while the driver works, never keeps the process from ending, and may hang for ever: then samples
-stop, and what they would have told is unknown.
+the interpreter while the driver works, never keeps the process from ending, and may hang for ever: then
+samples stop, and what they would have told is unknown.
 """
 
 from __future__ import annotations
@@ -219,8 +219,19 @@ def _watch_forks(sampler: GpuSampler) -> None:
     if _is_watching or not hasattr(os, "register_at_fork"):
         return
     _is_watching = True
-    os.register_at_fork(
-        before=lambda: [one.hold_for_fork() for one in list(_SAMPLERS)],
-        after_in_parent=lambda: [one.release_after_fork() for one in list(_SAMPLERS)],
-        after_in_child=lambda: [one.reset() for one in list(_SAMPLERS)],
-    )
+    os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_reset_all)
+
+
+def _hold_all() -> None:
+    for sampler in list(_SAMPLERS):
+        sampler.hold_for_fork()
+
+
+def _release_all() -> None:
+    for sampler in list(_SAMPLERS):
+        sampler.release_after_fork()
+
+
+def _reset_all() -> None:
+    for sampler in list(_SAMPLERS):
+        sampler.reset()

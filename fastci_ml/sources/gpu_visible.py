@@ -7,12 +7,13 @@ it to ``all`` on machines without any GPU.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
 from fastci_ml.records.gpu import GpuDevice, GpuKind
 
-_LEADING_NUMBER = re.compile(r"[+-]?\d+")
+_LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
 # The spelling of drivers before R470: parent, GPU instance, compute instance.
 _OLD_MIG = re.compile(r"MIG-(GPU-[0-9a-f-]+)/(\d+)/(\d+)")
 
@@ -69,16 +70,16 @@ def _usable(devices: Sequence[GpuDevice]) -> frozenset[str]:
 
 
 def _by_name(given: str, prefix: str, candidates: Sequence[GpuDevice]) -> frozenset[str]:
+    words = list(itertools.takewhile(lambda word: word.startswith(prefix), given.split(",")))
     found: list[str] = []
-    for word in given.split(","):
+    for word in words:
         matching = [device.uuid for device in candidates if _is_named(device, word)]
-        # What is no name, names nothing or more than one ends the list.
-        if not word.startswith(prefix) or len(matching) != 1:
-            break
-        if matching[0] in found:
-            return frozenset()  # a device named twice leaves none
-        found.append(matching[0])
-    return frozenset(found)
+        if len(matching) != 1:
+            break  # names nothing, or more than one: the list ends here
+        found += matching
+    # A device named twice leaves none; so does a word, even where the list has ended before.
+    is_repeated = len(set(words)) < len(words) or len(set(found)) < len(found)
+    return frozenset() if is_repeated else frozenset(found)
 
 
 def _is_named(device: GpuDevice, word: str) -> bool:
@@ -99,19 +100,20 @@ def _by_number(
     given: str, devices: Sequence[GpuDevice], environ: Mapping[str, str], is_complete: bool
 ) -> frozenset[str] | None:
     gpus = sorted({device.index for device in devices})
-    chosen: list[int] = []
-    for word in given.split(","):
-        number = _LEADING_NUMBER.match(word.strip())  # as strtoul reads it: `1gpu` is 1
-        place = int(number[0]) if number else -1
-        if place in chosen:
-            return frozenset()
-        if not 0 <= place < len(gpus):
-            break
-        chosen.append(place)
+    # As strtoul reads them: `1gpu` is 1, and what is no number ends the list.
+    numbers = [_LEADING_NUMBER.match(word.strip()) for word in given.split(",")]
+    asked = itertools.takewhile(
+        lambda place: place >= 0, (int(found[0]) if found else -1 for found in numbers)
+    )
+    places = list(asked)
+    if len(set(places)) < len(places):
+        return frozenset()
+    chosen = list(itertools.takewhile(lambda place: place < len(gpus), places))
     products = {device.name.partition(" MIG ")[0] for device in devices}
     # Of equal GPUs none is the fastest, and the whole set is the same in any order.
     is_same_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(products) <= 1
-    if chosen and not (is_complete and (is_same_order or len(chosen) == len(gpus))):
+    is_certain = is_same_order or len(chosen) in (0, len(gpus))
+    if places and not (is_complete and is_certain):
         return None
-    numbers = {gpus[place] for place in chosen}
-    return _usable([device for device in devices if device.index in numbers])
+    indices = {gpus[place] for place in chosen}
+    return _usable([device for device in devices if device.index in indices])
