@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "ingest": "read CI logs, test reports and tables into the history",
     "status": "what the history holds: runs, tests, failure classes, join rate",
+    "failures": "why tests failed: by class, with the rule that gave it; try the rules on a text",
     "history": "compact or prune the history store",
     "train": "train the risk model on the history and register it",
     "rank": "the CI pre-step: write plan.json for a change",

@@ -17,8 +17,10 @@ from fastci_ml.sources.failure_texts import assertion_in, exit_statuses, own_wor
 from fastci_ml.sources.pattern_cost import MOST_STEPS, most_steps
 
 SCHEMA = "fastci.failure-rules/1"
-# Given by the code, not by rules: `failures` and `reports` say when.
-BUILT_IN = ("assertion", "program-error", "setup", "rank-failed", "failed-and-passed")
+# Stands in place of a rule where attempts decide: see `reports`.
+FLAKY_RULE = "failed-and-passed"
+# Given by the code, not by rules: `failures` says when.
+BUILT_IN = ("assertion", "program-error", "setup", "rank-failed", FLAKY_RULE)
 _PHASES = ("setup", "call", "teardown", "collect")
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # Flaky is what attempts show, and no failure is no class.

@@ -178,7 +178,7 @@ class Rule:
             quotes += [f"exit status {status}" for status in stated]
             if not stated:
                 against = [*against, f"no exit status of {', '.join(map(str, sorted(self.statuses)))}"]
-        against = [*against, *self._excluded(evidence)]
+        against = [*against, *dict.fromkeys(self._excluded(evidence))]
         if not against:
             return Trial(self, is_match=True, is_near=False, why=", ".join(quotes) or "its phase")
         why = f"{', '.join(quotes)}, but {', '.join(against)}" if quotes else ""

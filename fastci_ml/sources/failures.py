@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.failure_rule_files import shipped_rules
+from fastci_ml.sources.failure_rule_files import FLAKY_RULE, shipped_rules
 from fastci_ml.sources.failure_rules import Evidence, FailureRules, Rule
 from fastci_ml.sources.failure_texts import (
     RankFailure,
@@ -23,6 +23,15 @@ from fastci_ml.sources.failure_texts import (
     program_error_in,
 )
 
+# What the code itself decides, by the id that stands in place of a rule's; empty where nothing decided.
+EXPLANATIONS = {
+    "": "the test failed, and nothing says that something else is to blame",
+    "assertion": "an assertion of the test or the code does not hold",
+    "program-error": "an error that only the program itself makes",
+    "setup": "set-up failed before the test began",
+    "rank-failed": "a process raised an exception of its own; what the others say follows from it",
+    FLAKY_RULE: "the test failed and passed in one run",
+}
 _MESSAGE_LIMIT = 200
 _CAUSE_LIMIT = 160
 # What pytest writes around the reason in JUnit files.
@@ -128,24 +137,10 @@ def judge(evidence: Evidence, rules: FailureRules) -> Classification:
         return replace(found, failure_class=FailureClass.SETUP) if is_open else found
     if evidence.phase == "setup":
         return Classification(
-            failure_class=FailureClass.SETUP, rule="setup", explanation="set-up failed before the test began"
+            failure_class=FailureClass.SETUP, rule="setup", explanation=EXPLANATIONS["setup"]
         )
-    if assertion:
-        return Classification(
-            failure_class=FailureClass.TEST,
-            rule="assertion",
-            explanation="an assertion of the test or the code does not hold",
-        )
-    if error:
-        return Classification(
-            failure_class=FailureClass.TEST,
-            rule="program-error",
-            explanation="an error that only the program itself makes",
-        )
-    return Classification(
-        failure_class=FailureClass.TEST,
-        explanation="the test failed, and nothing says that something else is to blame",
-    )
+    name = "assertion" if assertion else "program-error" if error else ""
+    return Classification(failure_class=FailureClass.TEST, rule=name, explanation=EXPLANATIONS[name])
 
 
 def root_cause(ranks: Sequence[RankFailure], rules: FailureRules) -> Classification | None:

@@ -14,14 +14,13 @@ import pyarrow as pa
 from fastci_ml.records.changes import FileChange
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
+from fastci_ml.sources.failure_rule_files import FLAKY_RULE
 from fastci_ml.sources.history_tables import SCHEMAS, storable
 
 OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
 OUTCOME_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 CLASS_CODE = {failure_class: code for code, failure_class in enumerate(CLASSES)}
-# In place of a rule's id: attempts decide what is flaky, whatever their messages say.
-FLAKY_RULE = "failed-and-passed"
 _IS_FAILURE = np.array([outcome.is_failure for outcome in OUTCOMES])
 _UNKNOWN_US = np.iinfo(np.int64).min
 
