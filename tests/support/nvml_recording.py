@@ -8,12 +8,15 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
+import pytest
 
 from fastci_ml.sources.gpu_recording import SCHEMA
 
@@ -101,3 +104,14 @@ class ReplayedNvml:
         if pid not in self._pids:
             self._pids[pid] = next(self._unused)
         return self._pids[pid]
+
+
+def compile_nvml(folder: Path) -> Path:
+    """Compile a small NVML of our own and give its folder, for LD_LIBRARY_PATH; skips without a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source = Path(__file__).with_name("fake_nvml.c")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+    return folder
