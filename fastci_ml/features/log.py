@@ -29,7 +29,8 @@ from fastci_ml.features.log_rows import (
 )
 from fastci_ml.records.changes import ChangeStatus, FileChange
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
-from fastci_ml.records.unstable_ids import HistoryKeys, Instability, find_unstable
+from fastci_ml.records.unstable_ids import HistoryKeys, Instability
+from fastci_ml.records.unstable_search import find_unstable
 from fastci_ml.sources.parameter_names import ParameterNames
 from fastci_ml.sources.projects import repository_top
 

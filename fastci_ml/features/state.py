@@ -43,9 +43,9 @@ class FeatureState:
         Newest end of a run that was folded in, microseconds since the epoch; None before any.
     unstable : dict of NodeId to Instability
         Functions whose ids change between runs: their tests are known under the function.
-    n_runs, n_attempts, n_certain : int
-        Runs that were folded in, their executions, and those whose test was known for certain; without those
-        of a bundle that did not count them.
+    n_attempts, n_certain : int
+        Executions that were folded in, and those whose test was known for certain; without those of a bundle
+        that did not count them.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class FeatureState:
         self.lanes: list[str] = []
         self.watermark_us: int | None = None
         self.unstable: dict[NodeId, Instability] = {}
-        self.n_runs = self.n_attempts = self.n_certain = 0
+        self.n_attempts = self.n_certain = 0
         self._codes: dict[tuple[str, str], int] = {}
         self._lane_codes: dict[str, int] = {}
         self._modules: dict[tuple[str, str], int] = {}
@@ -78,7 +78,6 @@ class FeatureState:
             Runs that are not in yet; the caller reads them by `watermark_us` and with `unstable`.
         """
         self.unstable.update(log.unstable)
-        self.n_runs += log.n_runs
         self.n_attempts += int(log.n_attempts.sum())
         self.n_certain += int(log.n_certain.sum())
         runs = self.coded(log)
@@ -192,6 +191,11 @@ class FeatureState:
             codes = codes[self._fold.runs_since_run(codes, self._lane_codes[lane]) <= within_runs]
         return sorted(self.node_ids[code] for code in codes.tolist())
 
+    def n_runs_of(self, lane: str) -> int:
+        """Number of runs of a lane that were folded in."""
+        code = self._lane_codes.get(lane)
+        return 0 if code is None else int(self._fold.to_arrays()["clock"][code])
+
     def save(self, directory: Path) -> None:
         """Write names.json, records.json and fold.npz (plain arrays, never pickle) into `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -200,7 +204,7 @@ class FeatureState:
             "watermark_us": self.watermark_us,
             "lanes": list(self._lane_codes),
             "unstable": dict(sorted(self.unstable.items())),
-            "counts": [self.n_runs, self.n_attempts, self.n_certain],
+            "counts": [self.n_attempts, self.n_certain],
             "tests": [
                 [self._lane_codes[lane], node] for lane, node in zip(self.lanes, self.node_ids, strict=True)
             ],
@@ -232,7 +236,7 @@ class FeatureState:
             # Both were added later: a bundle without them knows every test under its own id.
             unstable = names.get("unstable", {}).items()
             state.unstable = {NodeId(str(function)): Instability(kind) for function, kind in unstable}
-            state.n_runs, state.n_attempts, state.n_certain = map(int, names.get("counts", (0, 0, 0)))
+            state.n_attempts, state.n_certain = map(int, names.get("counts", (0, 0)))
             # numpy leaks a file that it opened itself and finds torn.
             with (
                 (directory / "fold.npz").open("rb") as file,
