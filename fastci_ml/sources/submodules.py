@@ -70,7 +70,8 @@ def expand_submodules(
             inner, inner_notes = _inside(reader, file, compare_trees)
         except GitError as error:
             expanded.append(replace(file, is_whole_tree=True))
-            notes.append(f"submodule {file.path}: everything below it counts as changed: {error}")
+            helps = f"; what helps: {error.hint}" if error.hint else ""
+            notes.append(f"submodule {file.path}: everything below it counts as changed: {error}{helps}")
         else:
             expanded += [file, *inner]
             notes += inner_notes
