@@ -4,6 +4,8 @@ fastci-ml models                       versions with aliases, figures and outcom
 fastci-ml models promote 3             make version 3 the champion
 fastci-ml models pull champion         fetch its bundle, for `fastci-ml rank`
 fastci-ml models flush                 send outcomes that waited for the server
+fastci-ml models register              register a bundle that was trained while the server was away
+fastci-ml models upgrade               bring the local database of an earlier MLflow up to date, with a backup
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastci_ml.cli.output import answer, answer_json, table, tell
+from fastci_ml.cli.output import Progress, answer, answer_json, table, tell
 from fastci_ml.cli.train import register_bundle, with_registry
 from fastci_ml.errors import UsageError
 
@@ -27,7 +29,7 @@ _SCHEMA = "fastci.models/1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    actions = ("list", "promote", "pull", "flush", "register")
+    actions = ("list", "promote", "pull", "flush", "register", "upgrade")
     parser.add_argument("action", nargs="?", default="list", choices=actions)
     parser.add_argument("version", nargs="?", help="for promote: a number; for pull: a number or an alias")
     parser.add_argument(
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Do what `action` says."""
     from fastci_ml.learn.registry import Registry
 
-    if args.version is not None and args.action in ("list", "flush", "register"):
+    if args.version is not None and args.action not in ("promote", "pull"):
         raise UsageError(f"models {args.action} takes no version", hint=f"fastci-ml models {args.action}")
     if args.out is not None and args.action not in ("pull", "register"):
         raise UsageError(f"models {args.action} takes no --out", hint="fastci-ml models pull --out DIR")
@@ -56,6 +58,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _pull(args, registry, settings)
     if args.action == "register":
         return _register(args, settings)
+    if args.action == "upgrade":
+        return _upgrade(args, registry)
     return _flush(args, registry, settings)
 
 
@@ -65,7 +69,7 @@ def _list(args: argparse.Namespace, registry: Registry) -> int:
         entries = [_document(version) for version in versions]
         answer_json({"schema": _SCHEMA, "name": registry.model_name, "versions": entries})
     elif not versions:
-        answer(f"{registry.model_name}: no version registered at {registry.uri}")
+        answer(f"{registry.model_name}: no version registered at {registry.shown_uri}")
     else:
         header = ("version", "aliases", "created", "apfd", "apfdc", "outcomes", "outcome apfd", "saved s")
         answer(table(header, [_row(version) for version in versions]))
@@ -139,6 +143,21 @@ def _flush(args: argparse.Namespace, registry: Registry, settings: Settings) -> 
     return max((error.exit_code for error in report.failures.values()), default=0)
 
 
+def _upgrade(args: argparse.Namespace, registry: Registry) -> int:
+    from datetime import UTC, datetime
+
+    done = registry.upgrade(now=datetime.now(UTC), progress=Progress())
+    if args.json:
+        document = {"path": str(done.path), "before": done.before, "after": done.after}
+        answer_json({"schema": _SCHEMA, **document, "backup": str(done.backup) if done.backup else None})
+    elif done.backup is None:
+        answer(f"{done.path}: schema revision {done.after} is that of the installed MLflow: nothing to do")
+    else:
+        answer(f"{done.path}: upgraded from schema revision {done.before} to {done.after}")
+        answer(f"as it was: {done.backup}")
+    return 0
+
+
 def _document(version: RegisteredVersion) -> dict[str, Any]:
     return {
         "version": version.version,
@@ -147,6 +166,7 @@ def _document(version: RegisteredVersion) -> dict[str, Any]:
         "run_id": version.run_id,
         "model_id": version.model_id,
         "digest": version.digest,
+        "stage": version.stage,
         "metrics": dict(version.metrics),
         "outcomes": dict(version.outcomes),
     }
@@ -158,7 +178,7 @@ def _row(version: RegisteredVersion) -> tuple[str, ...]:
 
     return (
         version.version,
-        ",".join(version.aliases) or "-",
+        ",".join(version.aliases) or (f"stage {version.stage}" if version.stage else "-"),
         f"{version.created_at:%Y-%m-%d %H:%M}",
         figure(version.metrics, "apfd"),
         figure(version.metrics, "apfdc"),

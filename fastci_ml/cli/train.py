@@ -99,7 +99,7 @@ def register_bundle(out: Path, bundle: ModelBundle, settings: Settings) -> str:
 
     registry = Registry(settings)
     registry.check()  # before the plots, which take seconds
-    tell(f"registering with MLflow at {registry.uri}")
+    tell(f"registering with MLflow at {registry.shown_uri}")
     with tempfile.TemporaryDirectory() as folder:
         return registry.log_training(out, bundle, draw_plots(bundle.card, Path(folder)))
 

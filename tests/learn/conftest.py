@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
-from collections.abc import Callable
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -126,3 +131,134 @@ def make_settings(mlflow_template: Path, tmp_path: Path) -> Callable[..., Settin
         return Settings(root=tmp_path, state_dir=state_dir, tracking_uri=tracking_uri)
 
     return make
+
+
+# Revisions of MLflow 1.4 (its first registry) and 2.3 (its first aliases), and the last one but one.
+OLD_REVISIONS = ("2b4d017a5e9b", "3500859a5d39", "last but one")
+
+
+def make_old_database(path: Path, revision: str) -> Path:
+    """A database as that release made it, by the migrations that it ran, with versions in stages."""
+    import sqlalchemy
+    from alembic import command
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+
+    from fastci_ml.learn.registry.revisions import _config, known_revisions
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    command.upgrade(_config(path), known_revisions()[-2] if revision == "last but one" else revision)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        _fill(connection)
+        connection.commit()
+    return path
+
+
+def _fill(connection: sqlite3.Connection) -> None:
+    def insert(table: str, **values: object) -> None:
+        known = {row[1] for row in connection.execute(f"pragma table_info({table})")}
+        kept = {key: value for key, value in values.items() if key in known}
+        marks = ", ".join("?" * len(kept))
+        connection.execute(f"insert into {table} ({', '.join(kept)}) values ({marks})", tuple(kept.values()))
+
+    for i in (0, 1):
+        name = "Default" if i == 0 else "fastci-risk"
+        insert("experiments", experiment_id=i, name=name, artifact_location="a", lifecycle_stage="active")
+    model = {"name": "fastci-risk", "creation_time": 1, "last_updated_time": 1}
+    insert("registered_models", **model)
+    for i in range(3):
+        run = f"{i:032x}"
+        times = {"start_time": 1, "end_time": 2, "lifecycle_stage": "active", "artifact_uri": "a"}
+        names = {"name": "old", "source_type": "LOCAL", "status": "FINISHED", "user_id": "me"}
+        insert("runs", run_uuid=run, experiment_id=1, **times, **names)
+        for key in ("apfd", "apfdc"):
+            metric = {"key": key, "value": 0.5 + i, "run_uuid": run, "timestamp": 1, "step": 0, "is_nan": 0}
+            insert("metrics", **metric)
+            insert("latest_metrics", **metric)
+        insert("params", key="n_trees", value="150", run_uuid=run)
+        insert("tags", key="fastci.kind", value="training", run_uuid=run)
+        stage = ("Archived", "Production", "None")[i]
+        version = {**model, "version": i + 1, "current_stage": stage, "source": "a", "run_id": run}
+        insert("model_versions", **version, status="READY", user_id="me", description="")
+
+
+@pytest.fixture(scope="session")
+def old_databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Databases of earlier releases, by revision."""
+    folder = tmp_path_factory.mktemp("old")
+    return {name: make_old_database(folder / f"{name}.db", name) for name in OLD_REVISIONS}
+
+
+class Processes:
+    """Real processes that have MLflow imported already, which takes seconds each time.
+
+    They are forked from one that never opens a store itself.
+    """
+
+    _CODE = """
+import json, os, sys, traceback
+from fastci_ml.learn.registry import Registry
+from fastci_ml.learn.registry.revisions import known_revisions
+from fastci_ml.learn.registry.session import quiet_mlflow
+with quiet_mlflow():
+    import mlflow.lightgbm, sqlalchemy
+    from mlflow.store.tracking.dbmodels import initial_models
+    known_revisions()
+
+def fork(code, arguments):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    status = 1
+    try:
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        sys.argv = ["-c", *arguments]
+        exec(compile(code, "child", "exec"), {"__name__": "__main__"})
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+for line in sys.stdin:
+    job = json.loads(line)
+    children = [fork(job["code"], arguments) for arguments in job["arguments"]]
+    done = []
+    for child, reader in children:
+        with os.fdopen(reader) as file:
+            text = file.read()
+        done.append([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text])
+    print(json.dumps(done), flush=True)
+"""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self._CODE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # MLflow's, while it is imported; children have their own
+            text=True,
+        )
+
+    def run(self, code: str, *arguments: list[str]) -> list[tuple[int, str]]:
+        """Run the code once for each list of arguments, all at once; exit codes and what they printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"code": code, "arguments": arguments}) + "\n")
+        self._process.stdin.flush()
+        return [(code, text) for code, text in json.loads(self._process.stdout.readline())]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.close()

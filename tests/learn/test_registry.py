@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -191,32 +190,6 @@ def test_a_pull_never_replaces_what_is_no_bundle(make_settings: MakeSettings, bu
     with pytest.raises(ModelError, match="something else"):
         registry.pull("1", other)
     assert (other / "precious.txt").read_text() == "keep"
-
-
-def test_a_database_of_another_release_is_left_alone_with_the_way_out(make_settings: MakeSettings) -> None:
-    settings = make_settings()
-    path = settings.state_dir / "mlflow.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("update alembic_version set version_num = '0123456789ab'")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(RegistryError, match="out-of-date") as raised:
-        Registry(settings).versions()
-    assert "mlflow db upgrade" in str(raised.value.hint)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("content", [b"no database at all, but long enough to be read as one" * 20, None])
-def test_a_store_that_cannot_be_opened_is_told_within_seconds(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "mlflow.db"
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    start = time.monotonic()
-    with pytest.raises(RegistryError, match=r"file is not a database|unable to open"):
-        Registry(Settings(root=tmp_path, state_dir=tmp_path)).versions()
-    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("name", ["a b", "a#b", "é"])

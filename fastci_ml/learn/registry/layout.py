@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-import urllib.error
-import urllib.request
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fastci_ml.errors import RegistryError
+from fastci_ml.learn.registry.reach import check_name
 from fastci_ml.learn.registry.versions import OutcomeRecord, RegisteredVersion, total_outcomes
 
 KIND, BUNDLE_DIGEST, TEST_METRIC = "fastci.kind", "fastci.bundle_digest", "fastci.test."
@@ -18,54 +17,10 @@ _OUTCOME_ID, _VERSION, _OUTCOME = "fastci.outcome_id", "fastci.model_version", "
 # MLflow's own stores take the model of a version and forget it, so it stands in a tag.
 MODEL_ID = "fastci.model_id"
 _PAGE = 1000
-_PROBE_TIMEOUT_S = 3.0
-
-
-def probe(uri: str) -> None:
-    """Ask a server whether it is there; any other store is.
-
-    Raises
-    ------
-    RegistryError
-        If nothing answers within three seconds.
-    """
-    if not uri.startswith(("http://", "https://")):
-        return
-    try:
-        url = f"{uri.rstrip('/')}/health"
-        with urllib.request.urlopen(url, timeout=_PROBE_TIMEOUT_S):  # noqa: S310  the scheme is checked above
-            return
-    except urllib.error.HTTPError:
-        return  # it answers; whether it lets us in is for MLflow to find out
-    except OSError as error:
-        raise registry_error(uri, error) from error
-
-
-def check_database(uri: str, path: str) -> None:
-    """Open an SQLite file as it is; one that does not exist yet is fine, its folder must.
-
-    Raises
-    ------
-    RegistryError
-        If it cannot be opened or is no database.
-    """
-    try:
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute("pragma schema_version").fetchone()
-    except sqlite3.Error as error:
-        raise registry_error(uri, error) from error
-
-
-def registry_error(uri: str, error: Exception) -> RegistryError:
-    """Our error for a failure of MLflow or of what it stands on, with what to type."""
-    text = str(error).strip() or type(error).__name__
-    hint = None
-    if "out-of-date" in text:
-        # Only on request and after a backup: an upgrade cannot be undone.
-        hint = f"back up the database, then: mlflow db upgrade {uri}"
-    elif uri.startswith("http"):
-        hint = f"is the server up? curl {uri.rstrip('/')}/health"
-    return RegistryError(f"MLflow at {uri}: {text.splitlines()[0]}", hint=hint)
+# MLflow's word for a version in no stage.
+_NO_STAGE = "None"
+BUNDLE = "bundle"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def find_versions(client: Any, query: str) -> Iterator[Any]:
@@ -78,8 +33,10 @@ def read_version(version: Any, aliases: Mapping[str, str]) -> RegisteredVersion:
     tags: dict[str, str] = version.tags
 
     def figures(prefix: str) -> dict[str, float]:
-        return {key.removeprefix(prefix): float(v) for key, v in tags.items() if key.startswith(prefix)}
+        found = {key.removeprefix(prefix): _number(v) for key, v in tags.items() if key.startswith(prefix)}
+        return {key: value for key, value in found.items() if value is not None}
 
+    stage = version.current_stage or _NO_STAGE  # read only: we give aliases
     return RegisteredVersion(
         name=version.name,
         version=str(version.version),
@@ -88,9 +45,33 @@ def read_version(version: Any, aliases: Mapping[str, str]) -> RegisteredVersion:
         run_id=version.run_id,
         model_id=tags.get(MODEL_ID, ""),
         digest=tags.get(BUNDLE_DIGEST, ""),
+        stage="" if stage == _NO_STAGE else stage,
         metrics=figures(TEST_METRIC),
         outcomes=figures(_OUTCOME),
     )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None  # anyone may edit a tag
+
+
+def fetch_bundle(client: Any, name: str, version: str, folder: str) -> Path:
+    """Download the bundle of a version into `folder`; its place.
+
+    Raises
+    ------
+    RegistryError
+        If the version is none of ours.
+    """
+    run_id = client.get_model_version(name, version).run_id
+    if not run_id or BUNDLE not in {item.path for item in client.list_artifacts(run_id)}:
+        raise RegistryError(
+            f"{name} version {version} has no bundle: fastci-ml did not train it", hint="fastci-ml models"
+        )
+    return Path(client.download_artifacts(run_id, BUNDLE, folder))
 
 
 def log_outcome(client: Any, outcome: OutcomeRecord) -> None:
@@ -115,10 +96,12 @@ def log_outcome(client: Any, outcome: OutcomeRecord) -> None:
 
 
 def _version_of(client: Any, outcome: OutcomeRecord) -> RegisteredVersion:
+    check_name(outcome.model_name)
     if outcome.version is not None:
         return read_version(client.get_model_version(outcome.model_name, outcome.version), {})
     query = f"name = '{outcome.model_name}' and tags.`{BUNDLE_DIGEST}` = '{outcome.digest}'"
-    found = next(find_versions(client, query), None) if outcome.digest else None
+    # Only what is a digest goes into a query.
+    found = next(find_versions(client, query), None) if _DIGEST.fullmatch(outcome.digest) else None
     if found is None:
         raise RegistryError(
             f"outcome {outcome.outcome_id}: the model that ranked it is not registered as "

@@ -10,56 +10,53 @@ model that ranked it, and running totals stand as tags on the version.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastci_ml.errors import RegistryError
+from fastci_ml.errors import UsageError
 from fastci_ml.learn.bundle import ModelBundle, Registration, replace_bundle, write_registration
+from fastci_ml.learn.registry.aliases import (
+    CHAMPION,
+    PROMOTIONS,
+    find_number,
+    name_newest,
+    promote,
+    read_aliases,
+)
+from fastci_ml.learn.registry.database import read_revision
 from fastci_ml.learn.registry.layout import (
+    BUNDLE,
     BUNDLE_DIGEST,
     KIND,
     MODEL_ID,
     TEST_METRIC,
-    check_database,
+    fetch_bundle,
     find_versions,
     log_outcome,
-    probe,
     read_version,
-    registry_error,
 )
 from fastci_ml.learn.registry.model import log_card, log_model
+from fastci_ml.learn.registry.reach import check_name, check_uri, is_sqlite, probe, shown, sqlite_path
+from fastci_ml.learn.registry.session import import_mlflow, open_client, quiet_mlflow
+from fastci_ml.learn.registry.upgrade import Upgrade, upgrade_database
 from fastci_ml.learn.registry.versions import (
-    CHALLENGER,
-    CHAMPION,
     KEY_FIGURES,
     OutcomeRecord,
     RegisteredVersion,
     card_metrics,
 )
+from fastci_ml.records.progress import ProgressHook, silent
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from fastci_ml.settings import Settings
 
-# MLflow's own defaults wait for minutes: seven tries of two minutes. What a user sets wins.
-_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    # stdout is the answer of our commands.
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
-_BUNDLE, _PLOTS, _MODEL = "bundle", "plots", "lightgbm"
-_PROMOTIONS = "fastci.promotions"
+_PLOTS = "plots"
 
 
 class Registry:
@@ -82,12 +79,43 @@ class Registry:
         self.model_name = settings.model_name
         self.uri = settings.tracking_uri or f"sqlite:///{settings.state_dir / 'mlflow.db'}"
 
-    def check(self) -> None:
-        """Fail at once where no server listens: importing MLflow alone takes seconds.
+    @property
+    def shown_uri(self) -> str:
+        """Where it is, without a password."""
+        return shown(self.uri)
 
-        A local store is there whenever it is asked.
-        """
+    def check(self) -> None:
+        """Fail at once where no server listens or no database lies: importing MLflow alone takes seconds."""
+        check_name(self.model_name)
+        check_uri(self.uri)
         probe(self.uri)
+        if is_sqlite(self.uri):
+            read_revision(sqlite_path(self.uri))
+
+    def upgrade(self, *, now: datetime, progress: ProgressHook = silent) -> Upgrade:
+        """Bring the local database of an earlier MLflow to the installed one; the only method that does.
+
+        Parameters
+        ----------
+        now : datetime
+            Stands in the name of the backup.
+        progress : ProgressHook
+            Called before each step.
+
+        Raises
+        ------
+        UsageError
+            If the store is no SQLite file: we could not make a backup of it.
+        """
+        if not is_sqlite(self.uri):
+            check_uri(self.uri)
+            raise UsageError(
+                f"{self.shown_uri}: only a local SQLite database is upgraded from here",
+                hint="where it lies, after a backup: mlflow db upgrade DATABASE_URI",
+            )
+        with quiet_mlflow():
+            import_mlflow(self.uri)
+            return upgrade_database(sqlite_path(self.uri), now=now, progress=progress)
 
     def log_training(self, bundle_dir: Path, bundle: ModelBundle, figures: Sequence[Path]) -> str:
         """Track a training and register its model.
@@ -115,7 +143,7 @@ class Registry:
             status = "FAILED"
             try:
                 log_card(client, run_id, bundle.card)
-                client.log_artifacts(run_id, str(bundle_dir), _BUNDLE)
+                client.log_artifacts(run_id, str(bundle_dir), BUNDLE)
                 for figure in figures:
                     client.log_artifact(run_id, str(figure), _PLOTS)
                 model_id = log_model(client, run_id, bundle)
@@ -129,7 +157,7 @@ class Registry:
     def versions(self) -> list[RegisteredVersion]:
         """List every version, newest first; empty where the model is not registered."""
         with self._client() as client:
-            aliases = self._aliases(client)
+            aliases = read_aliases(client, self.model_name)
             found = find_versions(client, f"name = '{self.model_name}'")
             versions = [read_version(version, aliases) for version in found]
         return sorted(versions, key=lambda version: int(version.version), reverse=True)
@@ -149,15 +177,7 @@ class Registry:
             back. None if there was none.
         """
         with self._client() as client:
-            before = self._aliases(client).get(CHAMPION)
-            client.get_model_version(self.model_name, version)
-            client.set_registered_model_alias(self.model_name, CHAMPION, version)
-            tags = client.get_registered_model(self.model_name).tags
-            promotions = [*json.loads(tags.get(_PROMOTIONS, "[]")), {"from": before, "to": version}]
-            # A tag holds 5,000 characters; the oldest promotions go first.
-            client.set_registered_model_tag(self.model_name, _PROMOTIONS, json.dumps(promotions[-50:]))
-            client.set_model_version_tag(self.model_name, version, "fastci.champion_before", before or "none")
-        return before
+            return promote(client, self.model_name, version)
 
     def log_outcome(self, record: Mapping[str, Any]) -> None:
         """Log a CI outcome against the version that ranked it; the same ``outcome_id`` counts once.
@@ -196,73 +216,17 @@ class Registry:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
             with self._client() as client:
-                aliases = self._aliases(client)
-                number = aliases.get(version, version)
-                if not number.isdecimal():
-                    known = ", ".join(sorted(aliases)) or "none"
-                    raise RegistryError(
-                        f"{self.model_name} has no alias {version!r}, known: {known}", hint="fastci-ml models"
-                    )
-                run_id = client.get_model_version(self.model_name, number).run_id
-                fetched = Path(client.download_artifacts(run_id, _BUNDLE, folder))
+                number = find_number(client, self.model_name, version)
+                fetched = fetch_bundle(client, self.model_name, number, folder)
             write_registration(fetched, Registration(name=self.model_name, version=number))
             bundle = ModelBundle.load(fetched)
             replace_bundle(fetched, out)
         return bundle
 
-    @contextlib.contextmanager
-    def _client(self) -> Iterator[MlflowClient]:
-        """Client of the store; every failure of it becomes a RegistryError."""
+    def _client(self) -> AbstractContextManager[MlflowClient]:
         self.check()
-        # MLflow reads these at each request, so they are set for as long as we talk to it.
-        added = {key: value for key, value in _ENVIRONMENT.items() if key not in os.environ}
-        os.environ.update(added)
-        try:
-            client, failures = self._open()
-            try:
-                yield client
-            except failures as error:
-                raise registry_error(self.uri, error) from error
-        finally:
-            for key in added:
-                os.environ.pop(key, None)
-
-    def _open(self) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
-        try:
-            from mlflow import MlflowClient
-            from mlflow.exceptions import MlflowException
-        except ImportError as error:
-            raise RegistryError("MLflow is not installed", hint="pip install mlflow") from error
-        # Errors of requests are OSErrors.
-        failures: tuple[type[Exception], ...] = (MlflowException, OSError)
-        if self.uri.startswith("sqlite:"):
-            from alembic.util import CommandError
-            from sqlalchemy.exc import SQLAlchemyError
-
-            failures = (*failures, CommandError, SQLAlchemyError)
-        try:
-            if self.uri.startswith("sqlite:"):
-                self._prepare_local_store()
-            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri), failures
-        except failures as error:
-            raise registry_error(self.uri, error) from error
-
-    def _prepare_local_store(self) -> None:
-        """Make sure that the database can be opened: MLflow would try for minutes."""
-        from sqlalchemy import make_url
-
-        database = make_url(self.uri).database or ""
-        if self._settings.tracking_uri is None:
-            path = self._settings.state_dir / "mlflow.db"
-            if database != str(
-                path
-            ):  # SQLAlchemy unquotes a %20 and cuts at a ?; MLflow takes them literally
-                raise RegistryError(
-                    f"{path}: MLflow cannot keep a database below a folder with % or ? in its name",
-                    hint="set tracking_uri, or another state_dir, in [tool.fastci]",
-                )
-            path.parent.mkdir(parents=True, exist_ok=True)
-        check_database(self.uri, database)
+        own = "" if self._settings.tracking_uri is None else f" --tracking-uri {self.uri}"
+        return open_client(self.uri, upgrade=f"fastci-ml models upgrade{own}")
 
     def _experiment(self, client: MlflowClient) -> str:
         experiment = client.get_experiment_by_name(self.model_name)
@@ -272,11 +236,16 @@ class Registry:
         location = None
         if self._settings.tracking_uri is None:
             location = (self._settings.state_dir / "mlartifacts").as_uri()
-        return str(client.create_experiment(self.model_name, artifact_location=location))
+        with _unless_quicker(lambda: client.get_experiment_by_name(self.model_name)):
+            client.create_experiment(self.model_name, artifact_location=location)
+        return str(client.get_experiment_by_name(self.model_name).experiment_id)
 
     def _register(self, client: MlflowClient, run_id: str, model_id: str, bundle: ModelBundle) -> str:
         if not client.search_registered_models(f"name = '{self.model_name}'"):
-            client.create_registered_model(self.model_name, description="Risk of a test to fail (fastci-ml).")
+            with _unless_quicker(lambda: client.get_registered_model(self.model_name)):
+                client.create_registered_model(
+                    self.model_name, description="Risk of a test to fail (fastci-ml)."
+                )
         figures = card_metrics(bundle.card)
         tags = {BUNDLE_DIGEST: bundle.digest, MODEL_ID: model_id} | {
             f"{TEST_METRIC}{key}": repr(figures[f"test.{key}"])
@@ -289,11 +258,21 @@ class Registry:
             self.model_name, source=source, run_id=run_id, model_id=model_id, tags=tags
         )
         version = str(registered.version)
-        client.set_registered_model_alias(self.model_name, CHALLENGER, version)
-        if CHAMPION not in self._aliases(client):
+        name_newest(client, self.model_name)
+        # Where someone has promoted before, a champion that is gone was taken away on purpose.
+        model = client.get_registered_model(self.model_name)
+        if CHAMPION not in read_aliases(client, self.model_name) and PROMOTIONS not in model.tags:
             client.set_registered_model_alias(self.model_name, CHAMPION, version)
         return version
 
-    def _aliases(self, client: MlflowClient) -> dict[str, str]:
-        models = client.search_registered_models(f"name = '{self.model_name}'")
-        return {alias: str(version) for alias, version in models[0].aliases.items()} if models else {}
+
+@contextmanager
+def _unless_quicker(find: Callable[[], object]) -> Iterator[None]:
+    """Let pass that something cannot be made where another process has made it meanwhile."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException:
+        if find() is None:
+            raise

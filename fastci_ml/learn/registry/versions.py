@@ -10,7 +10,6 @@ from typing import Any
 
 from fastci_ml.errors import DataError
 
-CHAMPION, CHALLENGER = "champion", "challenger"
 # Figures of the test slice that stand on the version itself.
 KEY_FIGURES = ("apfd", "apfdc", "best_simple_apfd", "best_simple_apfdc", "brier_skill", "calibration_slope")
 
@@ -31,6 +30,8 @@ class RegisteredVersion:
         MLflow's ids of the training run and of the logged model.
     digest : str
         Of the bundle.
+    stage : str
+        Stage that a release of MLflow before aliases gave it; empty for none.
     metrics : mapping of str to float
         On its test slice.
     outcomes : mapping of str to float
@@ -45,6 +46,7 @@ class RegisteredVersion:
     run_id: str
     model_id: str
     digest: str
+    stage: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     outcomes: Mapping[str, float] = field(default_factory=dict)
 
