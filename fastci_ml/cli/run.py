@@ -1,7 +1,8 @@
 """Run a plan with pytest: its tests, in its order.
 
 What stands after `--` goes to pytest as it is. The exit code is that of pytest, except that a plan which
-leaves out every test on purpose gives 0 (pytest says 5).
+leaves out every test on purpose gives 0 (pytest says 5), and that a process which ended with 0 before its
+tests had (a test called os._exit(0), say) gives 1.
 
 If plan.json cannot be read, or is for another tree or lane than the one that is checked out here, EVERYTHING
 runs, in the usual order, and the output of pytest says so at its top and at its end: a bad plan never hides a
@@ -14,6 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fastci_ml.cli import output
 from fastci_ml.execution.runner import run_plan
 from fastci_ml.settings import Settings
 
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    """Run pytest; its own exit code."""
+    """Run pytest; its own exit code, but no 0 of a process that ended before its tests had."""
     del settings  # the plugin finds them itself: it also runs where nobody used this command
     return run_plan(
         args.plan,
@@ -55,4 +57,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         is_shadow=args.shadow,
         junit=args.junit,
         folder=args.root,
+        tell=output.tell,
     )

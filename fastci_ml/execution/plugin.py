@@ -6,11 +6,14 @@ loaded when one of them is given.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from pathlib import Path
+
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fastci-plan`` and ``--fastci-shadow``."""
+    """Add ``--fastci-plan``, ``--fastci-shadow`` and ``--fastci-finished``."""
     group = parser.getgroup("fastci", "running a plan (fastci-ml)")
     group.addoption(
         "--fastci-plan",
@@ -22,6 +25,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run everything in the usual order, and report what the plan would have left out and missed",
     )
+    group.addoption(
+        "--fastci-finished",
+        metavar="PATH",
+        help="write the exit code here when the session has come to its end (`fastci-ml run` asks for it)",
+    )
+
+
+# The outermost wrapper: what it sees is what pytest says in the end, also of --help and the like.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | None, int | None]:
+    """Leave a sign that the session came to its end."""
+    path = config.getoption("fastci_finished")
+    if path is None or hasattr(config, "workerinput"):
+        return (yield)
+    from fastci_ml.execution.finish_mark import FinishMark
+
+    mark = FinishMark(Path(path))
+    config.pluginmanager.register(mark, "fastci-finish-mark")
+    code = yield
+    mark.write(int(code or 0))
+    return code
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from fastci_ml.errors import UsageError
+from fastci_ml.execution.finish_mark import judge
 
+_LOG = logging.getLogger(__name__)
 # What a shell adds to the number of the signal that ended a program.
 _SHELL_SIGNAL_BASE = 128
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def pytest_command(
-    plan: Path, arguments: Sequence[str], *, python: str, is_shadow: bool, junit: Path | None
+    plan: Path,
+    arguments: Sequence[str],
+    *,
+    python: str,
+    is_shadow: bool,
+    junit: Path | None,
+    finished: Path | None = None,
 ) -> list[str]:
     """Command line that runs a plan.
 
@@ -35,6 +45,8 @@ def pytest_command(
         Run everything, and only report what the plan would have left out.
     junit : Path or None
         Where to write JUnit XML.
+    finished : Path, optional
+        Where pytest says that its session came to its end.
 
     Returns
     -------
@@ -49,6 +61,8 @@ def pytest_command(
         command.append("--fastci-shadow")
     if junit is not None:
         command.append(f"--junitxml={junit.absolute()}")
+    if finished is not None:
+        command.append(f"--fastci-finished={finished.absolute()}")
     return [*command, *arguments]
 
 
@@ -60,6 +74,7 @@ def run_plan(
     is_shadow: bool = False,
     junit: Path | None = None,
     folder: Path | None = None,
+    tell: Callable[[str], None] = _LOG.error,
 ) -> int:
     """Run a plan with pytest, on the same stdin, stdout and stderr.
 
@@ -69,27 +84,50 @@ def run_plan(
         As in `pytest_command`.
     folder : Path, optional
         Where to run; the current folder by default.
+    tell : callable
+        Takes a line for the user where the exit code is not that of the process.
 
     Returns
     -------
     int
-        The exit code of pytest; ``128 + n`` where signal n ended it, as a shell says it.
+        The exit code of pytest; ``128 + n`` where signal n ended it, as a shell says it; another than 0 where
+        the process ended with 0 before its tests had.
 
     Raises
     ------
     UsageError
-        If the interpreter cannot be started.
+        If the interpreter cannot be started, or there is no room for a temporary file.
     """
-    command = pytest_command(plan, arguments, python=python, is_shadow=is_shadow, junit=junit)
+    with _temporary_folder() as temporary:
+        finished = temporary / "finished"
+        command = pytest_command(
+            plan, arguments, python=python, is_shadow=is_shadow, junit=junit, finished=finished
+        )
+        try:
+            child = subprocess.Popen(command, cwd=folder)
+        except OSError as error:
+            raise UsageError(
+                f"{python}: cannot be started: {error}", hint="fastci-ml run --python EXE"
+            ) from error
+        with _forwarding(child):
+            code = child.wait()
+        if code == 0:
+            code, message = judge(finished, arguments)
+            if message:
+                tell(message)
+    return code if code >= 0 else _SHELL_SIGNAL_BASE - code
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
     try:
-        child = subprocess.Popen(command, cwd=folder)
+        folder = tempfile.TemporaryDirectory(prefix="fastci-run-", ignore_cleanup_errors=True)
     except OSError as error:
         raise UsageError(
-            f"{python}: cannot be started: {error}", hint="fastci-ml run --python EXE"
+            f"no temporary folder: {error}", hint="set TMPDIR to a folder that can be written"
         ) from error
-    with _forwarding(child):
-        code = child.wait()
-    return code if code >= 0 else _SHELL_SIGNAL_BASE - code
+    with folder as name:
+        yield Path(name)
 
 
 @contextmanager
