@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="node ids, one a line, as `pytest --collect-only -q` prints them; - for stdin",
     )
     parser.add_argument(
+        "--project",
+        metavar="FOLDER",
+        help="folder that the ids of --collected start from (default: that of the settings)",
+    )
+    parser.add_argument(
         "--objective",
         choices=("cost", "failures"),
         default="cost",
@@ -64,11 +69,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.planning.change import read_change
     from fastci_ml.planning.plan import make_plan
     from fastci_ml.planning.prioritize import Objective
+    from fastci_ml.records.ids import with_project
     from fastci_ml.sources.git_fetch import FetchLimits
     from fastci_ml.sources.history import HistoryStore
     from fastci_ml.sources.history_tables import storable
+    from fastci_ml.sources.projects import checked_project, default_project
     from fastci_ml.sources.repository import Repository
 
+    project = default_project(settings.root) if args.project is None else checked_project(args.project)
     notes: list[str] = []
     limits = FetchLimits() if args.deepen is None else FetchLimits(n_commits=args.deepen)
     with _without_collection(), Repository(settings.root) as repository:
@@ -78,9 +86,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             lane=storable(args.lane or settings.lane or _detect_lane()),
             bundle=_load_bundle(args.model, settings, notes.append),
             store=HistoryStore(args.history or settings.history_dir),
-            collected=_read_collected(args.collected),
+            collected=[with_project(node_id, project) for node_id in _read_collected(args.collected)],
             objective=Objective(args.objective),
             notes=notes,
+            project=project,
+            min_join_ratio=settings.min_join_ratio,
+            root=settings.root,
         )
         text = plan.dumps()
     _write(args.out, text)
@@ -164,7 +175,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _describe(plan: Plan, path: Path) -> str:
-    """Short account for a person: totals, then the first tests with their reasons."""
+    """Short account for a person: totals, what forbids to leave tests out, the first tests with reasons."""
+    from fastci_ml.planning.join_rate import describe_join
+
     summary, model = plan.summary, plan.model
     version = f" version {model['version']}" if model["version"] else ""
     by = f"ranked by {model['kind']} {model['name']!r}{version}"
@@ -174,6 +187,8 @@ def _describe(plan: Plan, path: Path) -> str:
         f"{path}: {summary['n_run']} of {summary['n_tests']} tests run, "
         f"{summary['duration_s']:.1f} s expected",
         by,
+        describe_join(summary),
+        *(f"full run: {reason.text}" for reason in plan.full_run),
     ]
     for test in plan.tests[:_DEFAULT_TOP]:
         risk = "risk ?    " if test.risk is None else f"risk {test.risk:.3f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +13,16 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
 from fastci_ml.planning.change import Change
+from fastci_ml.planning.join_rate import JoinRate
+from fastci_ml.planning.planned_ids import PlannedIds
 from fastci_ml.planning.prioritize import Objective, Ranking, rank_by_model, rank_by_nothing, rank_by_policy
-from fastci_ml.records.ids import NodeId, node_path
+from fastci_ml.records.ids import NodeId
 from fastci_ml.records.plans import Decision, Plan, PlannedTest, Reason
+from fastci_ml.records.unstable_ids import UNSTABLE_REASON, describe_unstable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from fastci_ml.learn.bundle import ModelBundle
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
 # A test that did not run in this many of the lane's last runs is not expected any more. Should it exist after
 # all, it is collected, unknown to the plan, and so it runs.
 _KNOWN_WITHIN_RUNS = 50
-_N_SHOWN = 3
 
 
 def make_plan(
@@ -38,11 +42,15 @@ def make_plan(
     collected: Sequence[str] = (),
     objective: Objective = Objective.COST,
     notes: Sequence[str] = (),
+    project: str | None = None,
+    min_join_ratio: float = 0.9,
+    root: Path | None = None,
 ) -> Plan:
     """Plan every known and every collected test of a lane.
 
     A known test that was not collected stays in the plan, unless another test of its file was collected: then
-    it is gone, and the plan says so.
+    it is gone, and the plan says so. Ids start at the top of the repository. Tests whose ids will be others
+    when they run stand in the plan as their function.
 
     Parameters
     ----------
@@ -55,103 +63,117 @@ def make_plan(
     store : HistoryStore
         The history.
     collected : sequence of str
-        Node ids that pytest collected, where the caller asked it.
+        Node ids that pytest collected, where the caller asked it, from the top of the repository.
     objective : Objective
         What the order is good for.
     notes : sequence of str
         What the caller has to say in the plan, such as why there is no model.
+    project : str, optional
+        Folder of the tests from the top of the repository: known tests of other projects are left to those;
+        that of the change by default.
+    min_join_ratio : float
+        Share of known tests, and of results joined for certain, below which the plan is a full run.
+    root : Path, optional
+        Folder of the repository, whose files help to tell ids that change where no model has.
 
     Returns
     -------
     Plan
         The same input gives the same plan.
     """
+    project = change.root if project is None else project
     state = FeatureState() if bundle is None else bundle.state
-    found = _advance(state, store, lane)
+    found = _advance(state, store, lane, root, is_new=bundle is None)
     files = change.change_set.files if change.is_known else None
-    known, gone = _split_gone(_known_tests(state, lane, change.paths), collected)
-    node_ids = sorted({*known, *collected})
-    matrix = state.matrix(node_ids, lane, files)
+    known = state.tests_of(lane, within_runs=_KNOWN_WITHIN_RUNS)
+    ids = PlannedIds(known, collected, state.unstable, change, project)
+    state.unstable.update(ids.addressed)
+    matrix = state.matrix(ids.node_ids, lane, files)
     if bundle is not None:
         ranking = rank_by_model(bundle, matrix, objective)
     elif state.watermark_us is not None:
         ranking = rank_by_policy(matrix, objective, "no model")
     else:
-        ranking = rank_by_nothing(node_ids, "no model and no history")
-    tests = _planned_tests(node_ids, matrix, ranking, set(collected))
+        ranking = rank_by_nothing(ids.node_ids, "no model and no history")
+    tests = _planned_tests(ids, matrix, ranking)
+    n_runs = matrix[:, feature_index("n_runs")].tolist()
+    joined = JoinRate(
+        n_collected=sum(ids.n_collected.values()),
+        n_known=sum(
+            ids.n_collected.get(node_id, 0) for node_id, n in zip(ids.node_ids, n_runs, strict=True) if n > 0
+        ),
+        n_attempts=state.n_attempts,
+        n_certain=state.n_certain,
+        n_runs=state.n_runs_of(lane),
+    )
+    unstable = describe_unstable(ids.unstable)
     return Plan(
         base=change.change_set.base,
         head=change.change_set.head,
         head_tree=change.change_set.head_tree,
         lane=lane,
-        root=change.root,
         model=ranking.model,
-        summary=_summary(tests),
-        notes=(*notes, *change.notes, *found, *gone, *ranking.notes),
-        full_run=change.full_run,
+        summary={**_summary(tests), **joined.to_json(), "project": project},
+        notes=(
+            *notes,
+            *change.notes,
+            *found,
+            *ids.notes,
+            *([unstable] if unstable else []),
+            *ranking.notes,
+        ),
+        full_run=(*change.full_run, *joined.obstacles(min_join_ratio, has_model=bundle is not None)),
         tests=tests,
     )
 
 
-def _advance(state: FeatureState, store: HistoryStore, lane: str) -> list[str]:
+def _advance(
+    state: FeatureState, store: HistoryStore, lane: str, root: Path | None, *, is_new: bool
+) -> list[str]:
     """Bring the state up to date; what hinders it, in words. A damaged history must not stop the build."""
+    # What a model's state keeps under a function stays there; a new state decides by the whole history.
+    unstable = None if is_new else state.unstable
     try:
-        state.advance(build_log(store, newer_than_us=state.watermark_us))
+        log = build_log(store, newer_than_us=state.watermark_us, unstable=unstable, root=root)
     except HistoryError as error:
         return [f"the history is unusable, and its newer runs are unknown: {error}"]
+    state.advance(log)
     lanes = sorted(set(state.lanes))
     if lanes and lane not in lanes:
         return [f"no test is known on lane {lane}; the history has {', '.join(lanes)}"]
     return []
 
 
-def _known_tests(state: FeatureState, lane: str, paths: frozenset[str]) -> list[str]:
-    """Tests of the lane that ran lately and whose file, where the id names one, is still there.
-
-    An id that is a file of the head is the report of a failed collection, not a test.
-    """
-    known = state.tests_of(lane, within_runs=_KNOWN_WITHIN_RUNS)
-    return [node_id for node_id in known if ("::" in node_id) == (node_path(node_id) in paths)]
-
-
-def _split_gone(known: list[str], collected: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Known tests that may still exist, and a note about those that are gone.
-
-    A file that was collected without a test of old no longer has it. A file of which nothing was collected
-    may have failed to import, so its tests stay, and a run without their results is a failure.
-    """
-    found = set(collected)
-    files = {node_path(node_id) for node_id in found}
-    gone = [node_id for node_id in known if node_id not in found and node_path(node_id) in files]
-    if not gone:
-        return known, []
-    shown = ", ".join(gone[:_N_SHOWN]) + (", ..." if len(gone) > _N_SHOWN else "")
-    note = f"{len(gone)} known tests are gone, as their files were collected without them: {shown}"
-    return sorted(set(known) - set(gone)), [note]
-
-
-def _planned_tests(
-    node_ids: list[str], matrix: NDArray[np.float32], ranking: Ranking, collected: set[str]
-) -> tuple[PlannedTest, ...]:
-    # node_ids are sorted, so a stable sort breaks ties by id.
+def _planned_tests(ids: PlannedIds, matrix: NDArray[np.float32], ranking: Ranking) -> tuple[PlannedTest, ...]:
+    # The ids are sorted, so a stable sort breaks ties by id.
     order = np.argsort(-ranking.scores, kind="stable").tolist()
     durations_s = matrix[:, feature_index("duration_mean_s")].astype(np.float64).tolist()
     n_runs = matrix[:, feature_index("n_runs")].tolist()
     risks = ranking.risks.tolist()
     tests = []
     for place, i in enumerate(order, start=1):
+        node_id = ids.node_ids[i]
         reasons = ranking.reasons[i]
+        n_collected = ids.n_collected.get(node_id, 0)
         if not n_runs[i]:
             reasons = (_NEW_TEST, *reasons)
-        elif collected and node_ids[i] not in collected:
+        elif ids.n_collected and not n_collected:
             reasons = (*reasons, _NOT_COLLECTED)
+        if node_id in ids.functions:
+            kind = ids.functions[node_id]
+            text = f"stands for all its parameters, as their ids change between runs ({kind})"
+            reasons = (
+                *reasons,
+                Reason(code=UNSTABLE_REASON, text=text, details={"n_collected": n_collected}),
+            )
         tests.append(
             PlannedTest(
-                id=NodeId(node_ids[i]),
+                id=NodeId(node_id),
                 decision=Decision.RUN,
                 order=place,
                 risk=_known(risks[i]),
-                duration_s=_known(durations_s[i]),
+                # What is known is the mean of a function's tests.
+                duration_s=_known(durations_s[i] * max(1, n_collected)),
                 reasons=reasons,
             )
         )
@@ -166,7 +188,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _summary(tests: tuple[PlannedTest, ...]) -> dict[str, float | int | None]:
+def _summary(tests: tuple[PlannedTest, ...]) -> Mapping[str, float | int | None]:
     """Totals over the plan; seconds are those of the tests with a known duration."""
     running = [test for test in tests if test.decision.is_run]
     risks = [test.risk for test in running if test.risk is not None]

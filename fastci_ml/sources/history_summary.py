@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from fastci_ml.records.frames import EXECUTIONS, RUNS
+from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import FailureClass
+from fastci_ml.records.unstable_ids import HistoryKeys, Instability
+from fastci_ml.records.unstable_search import find_unstable
 from fastci_ml.sources.history import HistoryStore
 from fastci_ml.sources.history_tables import codes, numbers
+from fastci_ml.sources.parameter_names import ParameterNames
+from fastci_ml.sources.projects import repository_top
 
 _COLUMNS = ("run_id", "lane", "node_id", "outcome", "failure_class", "is_joined")
 
@@ -34,7 +40,10 @@ class HistorySummary:
     join_ratio : float
         Share of executions whose test is known for certain; NaN without executions.
     known_ratio : float
-        Share of the collected tests that have history; NaN when none were given.
+        Share of the collected tests that have history, where ids change between runs that of their function;
+        NaN when none were given.
+    unstable : dict of NodeId to Instability
+        Functions of tests whose ids change between runs.
     """
 
     n_runs: int
@@ -49,9 +58,12 @@ class HistorySummary:
     last: datetime | None
     join_ratio: float
     known_ratio: float
+    unstable: dict[NodeId, Instability]
 
 
-def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySummary:
+def summarize(
+    store: HistoryStore, collected: Collection[str] = (), *, root: Path | None = None
+) -> HistorySummary:
     """Count what `store` holds.
 
     Parameters
@@ -59,7 +71,9 @@ def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySu
     store : HistoryStore
         May be empty.
     collected : collection of str
-        Node ids of today's suite.
+        Node ids of today's suite, from the top of the repository.
+    root : Path, optional
+        Folder of the repository, whose files tell numbers that pytest gave from names that people wrote.
     """
     runs = store.scan(RUNS, columns=["run_id", "started_at", "finished_at"])
     table = store.scan(EXECUTIONS, columns=list(_COLUMNS))
@@ -67,6 +81,9 @@ def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySu
     class_codes, class_values = codes(table.column("failure_class"))
     is_test_failure = np.isin(class_codes, _places(class_values, FailureClass.TEST))
     tests = set(_present(table.column("node_id")))
+    unstable = _unstable(table, runs, root)
+    keys = HistoryKeys(unstable)
+    known = {keys.key(node_id) for node_id in tests}
     joined = numbers(table.column("is_joined"))
     wanted = set(collected)
     return HistorySummary(
@@ -81,8 +98,26 @@ def summarize(store: HistoryStore, collected: Collection[str] = ()) -> HistorySu
         first=_moment(numbers(runs.column("started_at")).min()) if runs.num_rows else None,
         last=_moment(numbers(runs.column("finished_at")).max()) if runs.num_rows else None,
         join_ratio=float(joined.mean()) if len(joined) else float("nan"),
-        known_ratio=len(wanted & tests) / len(wanted) if wanted else float("nan"),
+        known_ratio=(
+            sum(keys.key(node_id) in known for node_id in wanted) / len(wanted) if wanted else float("nan")
+        ),
+        unstable=unstable,
     )
+
+
+def _unstable(executions: pa.Table, runs: pa.Table, root: Path | None) -> dict[NodeId, Instability]:
+    """Functions whose ids change, the runs in the order of their start; those without a time come first."""
+    run_codes, run_ids = codes(executions.column("run_id"))
+    node_codes, node_ids = codes(executions.column("node_id"))
+    started: dict[str, int] = {}
+    starts = numbers(runs.column("started_at")).tolist()
+    for run_id, start in zip(runs.column("run_id").to_pylist(), starts, strict=True):
+        started[run_id] = min(start, started.get(run_id, start))
+    names = run_ids.to_pylist()
+    place = np.empty(len(names), dtype=np.int64)
+    place[sorted(range(len(names)), key=lambda i: (started.get(names[i], -1), names[i]))] = range(len(names))
+    confirm = {} if root is None else {"confirm": ParameterNames(repository_top(root))}
+    return find_unstable(node_ids.to_pylist(), place[run_codes], node_codes.astype(np.int64), **confirm)
 
 
 def _counts(column: pa.ChunkedArray) -> dict[str, int]:

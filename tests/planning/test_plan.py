@@ -147,7 +147,7 @@ def test_without_a_history_the_collected_tests_are_planned_by_id(project: Projec
     plan = plan_of(project, HistoryStore(tmp_path / "none"), None, collected=["b.py::t", "a.py::t"])
     assert [test.id for test in plan.tests] == ["a.py::t", "b.py::t"]
     assert plan.model["kind"] == "none"
-    assert "no model and no history" in plan.notes[0]
+    assert "no model and no history" in plan.notes[-1]
 
 
 def test_without_anything_the_plan_is_empty_and_says_so(project: Project, tmp_path: Path) -> None:
