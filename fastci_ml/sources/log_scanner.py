@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fastci_ml.sources.failure_rules import Pattern
 from fastci_ml.sources.failure_texts import CHAINED, TRACEBACK, without_prefix
 
+_HEAD = TRACEBACK.encode()
 _LINE_LIMIT = 4_000
 _MARK_LIMIT = 400
 # A process ends at its last exception, and the first may be what led to it.
@@ -35,12 +36,12 @@ class LogScanner:
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         needs = {text for pattern in patterns for text in pattern.needs}
-        self._needs = [(text, text.encode()) for text in sorted(needs)]
+        self._needs = [text.encode() for text in sorted(needs)]
         self._others = [pattern for pattern in patterns if not pattern.needs]
         self._first: list[str] = []
         self._last: deque[str] = deque(maxlen=_N_LAST)
-        self._marks: dict[str, deque[tuple[int, str]]] = {}
-        self._n_lines = 0
+        self._marks: dict[object, list[tuple[int, str]]] = {}
+        self._n_bytes = 0  # in the blocks before
         self._message: list[str] = []  # exceptions of one chain so far
         self._n_left = 0  # lines that may still belong to the message
         self._frames_below: int | None = None  # indentation of the head of a traceback
@@ -48,16 +49,25 @@ class LogScanner:
 
     def feed(self, block: bytes) -> None:
         """Take a block of whole lines."""
-        needs = [text for text, raw in self._needs if raw in block]
-        is_quiet = not (needs or self._others or self._message or self._frames_below is not None)
-        if is_quiet and TRACEBACK.encode() not in block:
-            self._n_lines += block.count(b"\n")
-            return
-        for raw in block.splitlines():
-            self._n_lines += 1
-            line = raw[:_LINE_LIMIT].decode("utf-8", "replace")
-            self._follow(line)
-            self._mark(without_prefix(line), needs)
+        if b"\r" in block:
+            # A progress bar writes its lines over one another.
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        for need in self._needs:
+            if need in block:
+                self._mark_lines(block, need)
+        if self._others:
+            self._search_lines(block)
+        place = 0
+        while place < len(block):
+            if self._is_idle():
+                found = block.find(_HEAD, place)
+                if found < 0:
+                    break
+                place = _line_at(block, found)[0]
+            _, end = _line_at(block, place)
+            self._follow(_decoded(block[place:end]))
+            place = end + 1
+        self._n_bytes += len(block)
 
     def interrupt(self) -> None:
         """The next block does not follow on the last: what was begun ends."""
@@ -69,15 +79,39 @@ class LogScanner:
         marks = sorted({mark for marks in self._marks.values() for mark in marks})
         return [*self._first, *self._last], "\n".join(line for _, line in marks)
 
-    def _mark(self, line: str, needs: Sequence[str]) -> None:
-        keys = [text for text in needs if text in line]
-        keys += [pattern.source for pattern in self._others if pattern.search(line)]
-        for key in keys:
-            # The first two and the last two of each: a log may say the same a million times.
-            marks = self._marks.setdefault(key, deque(maxlen=4))
-            if len(marks) == 4:
-                del marks[2]
-            marks.append((self._n_lines, line[:_MARK_LIMIT]))
+    def _mark_lines(self, block: bytes, need: bytes) -> None:
+        """Keep the first two and the last two lines with a text: a log may say the same a million times."""
+        place, marks = 0, []
+        for _ in range(2):
+            if (found := block.find(need, place)) < 0:
+                break
+            start, place = _line_at(block, found)
+            marks.append(start)
+        place = len(block)
+        for _ in range(2):
+            if (found := block.rfind(need, 0, place)) < 0:
+                break
+            place = _line_at(block, found)[0]
+            marks.append(place)
+        for start in sorted(set(marks)):
+            self._keep(need, block, start)
+
+    def _search_lines(self, block: bytes) -> None:
+        place = 0
+        while place < len(block):
+            _, end = _line_at(block, place)
+            line = without_prefix(_decoded(block[place:end]))
+            for pattern in self._others:
+                if pattern.search(line):
+                    self._keep(pattern.source, block, place)
+            place = end + 1
+
+    def _keep(self, key: object, block: bytes, start: int) -> None:
+        line = without_prefix(_decoded(block[start : _line_at(block, start)[1]]))
+        marks = self._marks.setdefault(key, [])
+        if len(marks) == 4:
+            del marks[2]
+        marks.append((self._n_bytes + start, line[:_MARK_LIMIT]))
 
     def _follow(self, raw: str) -> None:
         """Follow tracebacks: head, frames, message, and whether another one follows from it."""
@@ -114,6 +148,9 @@ class LogScanner:
         self._message.append(line)
         self._n_left -= 1
 
+    def _is_idle(self) -> bool:
+        return not self._message and self._frames_below is None
+
     def _is_in_list(self) -> bool:
         return self._n_left > _N_MESSAGE_LINES
 
@@ -126,3 +163,13 @@ class LogScanner:
             else:
                 self._last.append(text)
         self._message, self._n_left, self._frames_below = [], 0, None
+
+
+def _line_at(block: bytes, place: int) -> tuple[int, int]:
+    """Where the line around a place begins and ends."""
+    end = block.find(b"\n", place)
+    return block.rfind(b"\n", 0, place) + 1, len(block) if end < 0 else end
+
+
+def _decoded(raw: bytes) -> str:
+    return raw[:_LINE_LIMIT].decode("utf-8", "replace")

@@ -82,7 +82,7 @@ def read_rank_logs(paths: Sequence[Path], rules: FailureRules) -> RankLogs:
             else:
                 processes[key], more = _with_log(known, file, rules, notes)
                 listed += more
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             notes.append(f"{file}: log cannot be read: {error}")
     return RankLogs(ranks=(*processes.values(), *listed), notes=tuple(notes))
 
