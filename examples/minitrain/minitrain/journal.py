@@ -1,0 +1,40 @@
+"""What happened in a run, a JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Journal:
+    """Records of one run, kept on every rank and written by the first one.
+
+    Parameters
+    ----------
+    path : Path or None
+        File to append to, so that a resumed run goes on in it; None on ranks that do not write.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, event: str, **values: Any) -> dict[str, Any]:
+        """Append one record, and return it; the key ``event`` tells its kind."""
+        record = {"event": event, **values}
+        self.records.append(record)
+        if self.path is not None:
+            # Opened for each line: what is logged survives whatever happens next.
+            with self.path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        return record
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Read all records of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
