@@ -144,8 +144,17 @@ def complaint(said: str, status: int) -> str:
     >>> complaint("", 128)
     'exit code 128'
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line.partition(": ")[2] for line in lines if line.startswith(("fatal: ", "error: "))]
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors: list[str] = []
+    is_error = False
+    for line in lines:
+        # Names that an error lists stand below it, indented.
+        is_more = is_error and line[0].isspace()
+        is_error = line.startswith(("fatal: ", "error: ")) or is_more
+        if is_more:
+            errors[-1] += f" {line.strip()}"
+        elif is_error:
+            errors.append(line.partition(": ")[2].strip())
     text = "; ".join(dict.fromkeys(errors)) or " ".join(lines[-3:]) or f"exit code {status}"
     return text if len(text) <= _MAX_SAID else text[:_MAX_SAID] + "..."
 

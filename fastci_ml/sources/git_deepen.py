@@ -77,12 +77,12 @@ class _Search:
             except UnknownChangeError as error:
                 if error.code not in ("unknown_base", "shallow"):
                     raise
-                if next(steps, None) is None:
+                if not next(steps, False):
                     raise self._given_up(error) from error
             else:
                 return replace(found, notes=(*found.notes, *self._told()))
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self) -> Iterator[bool]:
         """Fetch a bit more with each turn."""
         self._remote = self._fetcher.remote(self._base)
         if not self._is_here(self._base):
@@ -96,11 +96,11 @@ class _Search:
             self._deepen(n_commits)
             left -= n_commits
             self._n_deepened += n_commits
-            yield
+            yield True
             if self._reader.shallow_commits() == edge:
                 return  # the remote has no more to give: it is shallow itself
 
-    def _fetch_base(self) -> Iterator[None]:
+    def _fetch_base(self) -> Iterator[bool]:
         sha, name = self._base, self._base
         if not FULL_SHA.fullmatch(self._base):
             if _NO_NAME & set(self._base):
@@ -120,7 +120,7 @@ class _Search:
             raise
         self._notes.append(f"the base {name} was fetched from {self._remote}")
         self._base = sha
-        yield
+        yield True
 
     def _deepen(self, n_commits: int) -> None:
         """Ask for the ends of the history, or, where they are not at the remote, for its edge."""

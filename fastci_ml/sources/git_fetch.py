@@ -206,6 +206,13 @@ class Fetcher:
         return FetchError(f"{error}{note}", hint=error.hint)
 
     def _run(self, *arguments: str) -> bytes:
+        if self._programs.lazy_programs:
+            # Any command may fetch a content in passing, and git would run that program.
+            keys = ", ".join(self._programs.lazy_programs)
+            raise FetchError(
+                f"the partial clone names a program of its own, which is not run: {keys}",
+                hint=f"git config --unset {self._programs.lazy_programs[0]}",
+            )
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise FetchError(

@@ -71,10 +71,9 @@ class Programs:
     def transport_options(self) -> tuple[str, ...]:
         """Options of git by which a fetch runs no program of the target, and does not tidy up either.
 
-        Raises
-        ------
-        GitError
-            If a remote's settings cannot be overruled, for its name.
+        A remote's own ``uploadpack`` is not among what they overrule: of several values git takes the first.
+        `git fetch --upload-pack` does, and what a partial clone fetches by itself has to be asked for only
+        where `lazy_programs` is empty.
         """
         settings = [
             ("gc.auto", "0"),
@@ -83,9 +82,14 @@ class Programs:
             ("core.alternateRefsCommand", "true"),  # the program of that name: it lists no refs
             ("credential.helper", ""),  # forgets those named before
             *self.helpers,
-            *((f"remote.{name}.uploadpack", "git-upload-pack") for name in self.remotes),
         ]
         return _options(settings)
+
+    @property
+    def lazy_programs(self) -> tuple[str, ...]:
+        """Keys of the target by which the fetches of a partial clone run a program of its own."""
+        keys = {f"remote.{name}.{variable}" for name in self.promisors for variable in ("uploadpack", "vcs")}
+        return tuple(key for key in self.own if key in keys)
 
     def transport_environment(self) -> dict[str, str]:
         """Environment for a fetch: the usual protocols, and nobody is asked for anything."""
