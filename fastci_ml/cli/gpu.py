@@ -38,8 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Print what one reading gives."""
-    import dataclasses
-
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
     from fastci_ml.records.gpu import GpuProblem, GpuSample
@@ -72,7 +70,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             {
                 "schema": "fastci.gpu/1",
                 "driver": reader.driver,
-                "problem": dataclasses.asdict(problem) if problem else None,
+                "problem": problem._asdict() if problem else None,
                 "devices": None if devices is None else _for_machine(devices, sample, reader),
             }
         )
@@ -170,12 +168,10 @@ def _row(device: GpuDevice, reading: DeviceReading, reader: GpuReader) -> list[s
 def _for_machine(
     devices: tuple[GpuDevice, ...], sample: GpuSample, reader: GpuReader
 ) -> list[Mapping[str, Any]]:
-    import dataclasses
-
     visible = reader.visible()
     return [
         {
-            **dataclasses.asdict(device),
+            **device._asdict(),
             "is_visible": None if visible is None else device.uuid in visible,
             "used_bytes": reading.used_bytes,
             "utilization_ratio": reading.utilization_ratio,
@@ -184,7 +180,7 @@ def _for_machine(
             "held_bytes": reading.held_bytes,
             "processes": None
             if reading.processes is None
-            else [dataclasses.asdict(process) for process in reading.processes],
+            else [process._asdict() for process in reading.processes],
             "refusals": {
                 what: refusal.text for (uuid, what), refusal in reader.refusals.items() if uuid == device.uuid
             },

@@ -8,7 +8,6 @@ hang call it.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -194,7 +193,7 @@ class GpuReader:
             if refusal.code in GONE:
                 self._lost.add(device.uuid)
                 told = explain(refusal.code, refusal.text)
-                told = dataclasses.replace(told, reason=f"{told.reason}: {device.uuid}")
+                told = told._replace(reason=f"{told.reason}: {device.uuid}")
                 self.problem = self.problem or told
             return None
         self.refusals.pop(key, None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastci_ml.records.gpu import GpuDevice, GpuKind, GpuProblem
 from fastci_ml.sources.gpu_nvml import Nvml, NvmlError
@@ -16,26 +15,25 @@ _VGPU_MODE = 2  # NVML_GPU_VIRTUALIZATION_MODE_VGPU: this machine is the guest
 _MIG_NAME = re.compile(r"\bMIG (?:(\d+)c\.)?(\d+)g\.")
 
 
-@dataclass(slots=True)
-class FoundDevices:
+class FoundDevices(NamedTuple):
     """What an enumeration found.
 
     Attributes
     ----------
-    devices : list of (GpuDevice, handle)
-        In NVML's order.
     driver : str
         Its version; empty where NVML does not say.
+    devices : list of (GpuDevice, handle)
+        In NVML's order.
     problems : list of GpuProblem
         Why GPUs could not be opened.
     is_complete : bool
         Whether each GPU stands for at least one device: else CUDA may count them differently.
     """
 
-    devices: list[tuple[GpuDevice, Any]] = field(default_factory=list)
-    driver: str = ""
-    problems: list[GpuProblem] = field(default_factory=list)
-    is_complete: bool = True
+    driver: str
+    devices: list[tuple[GpuDevice, Any]]
+    problems: list[GpuProblem]
+    is_complete: bool
 
 
 def find_devices(nvml: Nvml) -> FoundDevices:
@@ -56,21 +54,21 @@ def find_devices(nvml: Nvml) -> FoundDevices:
     NvmlError
         If NVML does not even count its GPUs.
     """
-    found = FoundDevices(driver=nvml.find_text("nvmlSystemGetDriverVersion"))
+    driver = nvml.find_text("nvmlSystemGetDriverVersion")
+    devices: list[tuple[GpuDevice, Any]] = []
+    problems: list[GpuProblem] = []
+    is_complete = True
     for index in range(nvml.ask("nvmlDeviceGetCount")):
-        devices: list[tuple[GpuDevice, Any]] = []
+        n_before = len(devices)
         try:
             handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
-        except NvmlError as refusal:
-            reason = f"GPU {index} cannot be opened: {refusal.text}"
-            found.problems.append(
-                GpuProblem(slug="gpu-unusable", reason=reason, hint="sudo dmesg | grep -i xid")
-            )
+        except NvmlError as error:
+            reason = f"GPU {index} cannot be opened: {error.text}"
+            problems.append(GpuProblem(slug="gpu-unusable", reason=reason, hint="sudo dmesg | grep -i xid"))
         else:
             devices.extend(_devices_of(nvml, index, handle))
-        found.is_complete = found.is_complete and bool(devices)
-        found.devices.extend(devices)
-    return found
+        is_complete = is_complete and len(devices) > n_before
+    return FoundDevices(driver=driver, devices=devices, problems=problems, is_complete=is_complete)
 
 
 def _devices_of(nvml: Nvml, index: int, handle: Any) -> Iterator[tuple[GpuDevice, Any]]:
@@ -84,7 +82,7 @@ def _devices_of(nvml: Nvml, index: int, handle: Any) -> Iterator[tuple[GpuDevice
     is_guest = nvml.find("nvmlDeviceGetVirtualizationMode", handle) == _VGPU_MODE
     device = GpuDevice(
         uuid=uuid,
-        index=index,
+        gpu_index=index,
         name=nvml.find_text("nvmlDeviceGetName", handle),
         kind=GpuKind.VGPU if is_guest else GpuKind.GPU,
         total_bytes=_total_bytes(nvml, handle),
@@ -104,7 +102,7 @@ def _instances_of(nvml: Nvml, index: int, parent: str, handle: Any) -> Iterator[
         name = nvml.find_text("nvmlDeviceGetName", instance)
         device = GpuDevice(
             uuid=uuid,
-            index=index,
+            gpu_index=index,
             name=name,
             kind=GpuKind.MIG,
             total_bytes=_total_bytes(nvml, instance),

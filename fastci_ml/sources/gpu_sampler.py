@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import dataclasses
 import os
 import threading
 import time
@@ -180,7 +179,7 @@ class GpuSampler:
                 pairs = zip(self._samples[::2], self._samples[1::2], strict=False)
                 odd_one = self._samples[-1:] if len(self._samples) % 2 else []
                 kept = [max(pair, key=_weight) for pair in pairs] + odd_one
-                self._samples = [dataclasses.replace(one, reach_s=reach_s) for one in kept]
+                self._samples = [one._replace(reach_s=reach_s) for one in kept]
 
     def hold_for_fork(self) -> None:
         """Before a fork: wait for a call of NVML that is under way, but not for one that hangs."""

@@ -11,19 +11,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastci_ml.records.gpu import Attribution, DeviceReading, GpuSample, GpuUsage
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """A stretch of time in which nothing changes; `sample` is None in bridged and unknown ones."""
+class _Cell(NamedTuple):
+    """A stretch of time in which nothing changes; readings are None where nothing is known."""
 
     start_s: float
     end_s: float
     readings: tuple[DeviceReading, ...] | None
-    is_seen: bool
 
 
 def measure_usage(samples: Iterable[GpuSample], start_s: float, end_s: float) -> GpuUsage:
@@ -95,20 +93,20 @@ def _in_order(samples: Iterable[GpuSample]) -> list[GpuSample]:
 def _cells(samples: Sequence[GpuSample]) -> Iterator[_Cell]:
     """All time, cut where what is known changes."""
     if not samples:
-        yield _Cell(-math.inf, math.inf, None, is_seen=False)
+        yield _Cell(-math.inf, math.inf, None)
         return
-    yield _Cell(-math.inf, samples[0].at_s - samples[0].reach_s, None, is_seen=False)
+    yield _Cell(-math.inf, samples[0].at_s - samples[0].reach_s, None)
     start_s = samples[0].at_s - samples[0].reach_s
     for this, following in itertools.pairwise(samples):
         middle_s = (this.at_s + following.at_s) / 2
         end_s = min(middle_s, this.at_s + this.reach_s)
-        yield _Cell(start_s, end_s, this.readings, is_seen=True)
+        yield _Cell(start_s, end_s, this.readings)
         start_s = max(middle_s, following.at_s - following.reach_s)
         if end_s < start_s:
-            yield _Cell(end_s, start_s, _bridge(this, following), is_seen=False)
+            yield _Cell(end_s, start_s, _bridge(this, following))
     last = samples[-1]
-    yield _Cell(start_s, last.at_s + last.reach_s, last.readings, is_seen=True)
-    yield _Cell(last.at_s + last.reach_s, math.inf, None, is_seen=False)
+    yield _Cell(start_s, last.at_s + last.reach_s, last.readings)
+    yield _Cell(last.at_s + last.reach_s, math.inf, None)
 
 
 def _clip(cells: Iterable[_Cell], start_s: float, end_s: float) -> Iterator[_Cell]:
@@ -116,7 +114,7 @@ def _clip(cells: Iterable[_Cell], start_s: float, end_s: float) -> Iterator[_Cel
     for cell in cells:
         left_s, right_s = max(cell.start_s, start_s), min(cell.end_s, end_s)
         if left_s < right_s or (start_s == end_s and left_s == right_s):
-            yield _Cell(left_s, right_s, cell.readings, cell.is_seen)
+            yield _Cell(left_s, right_s, cell.readings)
             if start_s == end_s:
                 return
 
@@ -165,7 +163,7 @@ def _gpu_seconds(cells: Sequence[_Cell]) -> float | None:
 
 def _held(cell: _Cell) -> list[DeviceReading] | None:
     """Readings of the held devices; None where it is unknown which they are."""
-    if not cell.is_seen or cell.readings is None or any(r.held_ratio is None for r in cell.readings):
+    if cell.readings is None or any(r.held_ratio is None for r in cell.readings):
         return None
     return [reading for reading in cell.readings if reading.held_ratio]
 

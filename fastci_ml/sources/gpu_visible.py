@@ -45,7 +45,7 @@ def find_visible(
 
     Examples
     --------
-    >>> two = [GpuDevice(uuid="GPU-1a", index=0), GpuDevice(uuid="GPU-2b", index=1)]
+    >>> two = [GpuDevice(uuid="GPU-1a", gpu_index=0), GpuDevice(uuid="GPU-2b", gpu_index=1)]
     >>> sorted(find_visible(two, {}))
     ['GPU-1a', 'GPU-2b']
     >>> sorted(find_visible(two, {"CUDA_VISIBLE_DEVICES": "1,-1,0"}))
@@ -92,14 +92,14 @@ def _is_named(device: GpuDevice, word: str) -> bool:
 def _by_gpu_name(given: str, devices: Sequence[GpuDevice]) -> frozenset[str]:
     """Devices of the GPUs that are named; a GPU in MIG mode stands for its instances."""
     gpus = {d.parent_uuid or d.uuid: d for d in devices}
-    named = _by_name(given, "GPU-", [GpuDevice(uuid=uuid, index=d.index) for uuid, d in gpus.items()])
+    named = _by_name(given, "GPU-", [GpuDevice(uuid=uuid, gpu_index=d.gpu_index) for uuid, d in gpus.items()])
     return _usable([device for device in devices if (device.parent_uuid or device.uuid) in named])
 
 
 def _by_number(
     given: str, devices: Sequence[GpuDevice], environ: Mapping[str, str], is_complete: bool
 ) -> frozenset[str] | None:
-    gpus = sorted({device.index for device in devices})
+    gpus = sorted({device.gpu_index for device in devices})
     # As strtoul reads them: `1gpu` is 1, and what is no number ends the list.
     numbers = [_LEADING_NUMBER.match(word.strip()) for word in given.split(",")]
     asked = itertools.takewhile(
@@ -116,4 +116,4 @@ def _by_number(
     if places and not (is_complete and is_certain):
         return None
     indices = {gpus[place] for place in chosen}
-    return _usable([device for device in devices if device.index in indices])
+    return _usable([device for device in devices if device.gpu_index in indices])

@@ -243,6 +243,15 @@ def test_lineage_follows_grandchildren_and_survives_the_parents_end():
     assert lineage.belongs(parent.pid) is None
 
 
+def test_name_of_a_process_may_hold_brackets(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a) S 9 (b) R 5 " + "0 " * 17 + "123 0\n")
+    assert Lineage(5, tmp_path).belongs(7) is True
+    assert Lineage(9, tmp_path).belongs(7) is False
+    (tmp_path / "7" / "stat").write_text("7 (torn")
+    assert Lineage(5, tmp_path).belongs(7) is None
+
+
 # -------------------------------------------------------------------------- case 53: no NVML, or a broken one
 
 
@@ -440,10 +449,12 @@ def test_gpu_that_is_lost_from_the_start_is_left_out(recording):
     nvml = ReplayedNvml(recording)
     reader = GpuReader(nvml=nvml, environ={})
     readings = [reader.read(float(t)).readings for t in range(2)]
-    assert [d.index for d in reader.devices()] == [0, 2]
+    assert [d.gpu_index for d in reader.devices()] == [0, 2]
     assert [len(one) for one in readings] == [2, 2]
     assert (reader.problem.slug, "GPU 1" in reader.problem.reason) == ("gpu-unusable", True)
     assert nvml.calls.count(("nvmlDeviceGetHandleByIndex", [1])) == 1
+    # CUDA counts the usable ones: which is its second one is not ours to say.
+    assert replay(recording, environ={"CUDA_VISIBLE_DEVICES": "1"}).visible() is None
 
 
 def test_gpu_that_is_lost_during_sampling_is_unknown_and_never_asked_again():

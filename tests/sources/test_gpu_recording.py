@@ -66,7 +66,7 @@ def test_real_bindings_are_read_and_recorded(tmp_path):
     for part in ("by=<Attribution.PROCESS", "held_ratio=1.0", "held_bytes=250", "used_bytes=300"):
         assert part in found["readings"]
     assert "utilization_ratio=0.42" in found["readings"]
-    assert "uuid='GPU-c0de', index=0, name='NVIDIA Fake'" in found["devices"]
+    assert "uuid='GPU-c0de', gpu_index=0, name='NVIDIA Fake'" in found["devices"]
     assert "total_bytes=1000" in found["devices"]
     assert (found["driver"], found["problem"]) == ("550.54.15", "None")
     (sample, *_), (device,), problem, driver = read_all(ReplayedNvml(found["document"]), 1)

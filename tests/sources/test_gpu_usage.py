@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -124,7 +123,7 @@ def test_usage_lies_within_the_window_times_the_shares(samples, first_s, second_
 @given(some_samples(), TIMES, TIMES, st.randoms(use_true_random=False))
 def test_order_of_samples_does_not_matter(samples, first_s, second_s, random):
     # Two of one time as well: what a stepping clock would give.
-    samples = samples + [dataclasses.replace(one, readings=None) for one in samples[:1]]
+    samples = samples + [one._replace(readings=None) for one in samples[:1]]
     shuffled = list(samples)
     random.shuffle(shuffled)
     window = min(first_s, second_s), max(first_s, second_s)
@@ -139,7 +138,7 @@ def test_unknown_never_lowers_what_was_held(samples, first_s, second_s, place):
         assert measure_usage(samples, *window) == GpuUsage()
         return
     place %= len(samples)
-    poorer = [*samples[:place], dataclasses.replace(samples[place], readings=None), *samples[place + 1 :]]
+    poorer = [*samples[:place], samples[place]._replace(readings=None), *samples[place + 1 :]]
     before, after = measure_usage(samples, *window), measure_usage(poorer, *window)
     assert after.gpu_s is None or after.gpu_s == before.gpu_s
     assert after.n_gpus is None or after.n_gpus == before.n_gpus
@@ -199,7 +198,7 @@ def test_mig_instance_counts_by_its_slices():
 
 
 def test_unknown_share_leaves_the_count():
-    reading = dataclasses.replace(held("MIG-b"), share=None)
+    reading = held("MIG-b")._replace(share=None)
     usage = measure_usage([sample(0.0, reading)], 0.0, 1.0)
     assert (usage.n_gpus, usage.gpu_s) == (1, None)
 

@@ -21,13 +21,13 @@ MIG = [
     "MIG-92112bb4-e588-5a08-bf41-47796a83a77c",
     "MIG-9b054ee3-a109-57d2-bc65-623327559ebd",
 ]
-WHOLE = [GpuDevice(uuid=uuid, index=i, name="NVIDIA A100-SXM4-80GB") for i, uuid in enumerate(GPU)]
+WHOLE = [GpuDevice(uuid=uuid, gpu_index=i, name="NVIDIA A100-SXM4-80GB") for i, uuid in enumerate(GPU)]
 
 
 def instance(uuid: str, index: int, gpu_instance: int) -> GpuDevice:
     return GpuDevice(
         uuid=uuid,
-        index=index,
+        gpu_index=index,
         name="NVIDIA A100-SXM4-80GB MIG 2g.20gb",
         kind=GpuKind.MIG,
         share=2 / 7,
@@ -104,7 +104,10 @@ def test_mig_instances(given, names):
 
 def test_numbers_mean_nothing_where_cuda_counts_otherwise():
     """CUDA counts the fastest first, NVML by bus: with two kinds of GPUs nobody knows which is meant."""
-    devices = [GpuDevice(uuid=GPU[0], index=0, name="Tesla T4"), GpuDevice(uuid=GPU[1], index=1, name="A10")]
+    devices = [
+        GpuDevice(uuid=GPU[0], gpu_index=0, name="Tesla T4"),
+        GpuDevice(uuid=GPU[1], gpu_index=1, name="A10"),
+    ]
     assert visible(devices, "0") is None
     assert visible(devices, "0", CUDA_DEVICE_ORDER="PCI_BUS_ID") == {GPU[0]}
     assert visible(devices, "1,0") == set(GPU[:2])
@@ -119,7 +122,7 @@ def test_numbers_mean_nothing_beside_a_gpu_that_cannot_be_used():
 
 
 def test_sixteen_devices_and_none():
-    many = [GpuDevice(uuid=f"GPU-{i:02x}", index=i, name="Tesla V100-SXM3-32GB") for i in range(16)]
+    many = [GpuDevice(uuid=f"GPU-{i:02x}", gpu_index=i, name="Tesla V100-SXM3-32GB") for i in range(16)]
     assert len(visible(many, None)) == 16
     assert visible(many, "15,10") == {"GPU-0f", "GPU-0a"}
     assert visible([], None) == visible([], "0") == set()
