@@ -30,6 +30,13 @@ def test_table_of_pyproject_is_read(tmp_path):
     assert dict(found.tables) == {"jenkins": {"test": "name"}}
 
 
+def test_failure_rules_are_kept_in_their_order_for_those_who_check_them(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        "[[tool.fastci.failure_rules]]\nid = 'b'\n[[tool.fastci.failure_rules]]\nid = 'a'\nodd = 3\n"
+    )
+    assert load_settings(tmp_path).failure_rules == ({"id": "b"}, {"id": "a", "odd": 3})
+
+
 def test_absolute_state_folder_is_kept(tmp_path):
     (tmp_path / "fastci.toml").write_text('state_dir = "/var/fastci"\n')
     assert load_settings(tmp_path).state_dir == Path("/var/fastci")
