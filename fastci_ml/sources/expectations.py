@@ -9,7 +9,7 @@ from fastci_ml.records.ids import NodeId
 from fastci_ml.sources.history_tables import storable
 from fastci_ml.sources.known_runs import KnownRuns
 from fastci_ml.sources.run_file import RunInfo
-from fastci_ml.sources.shards import find_absent, in_order, total_of
+from fastci_ml.sources.shards import AbsentShards, find_absent, in_order, total_of
 from fastci_ml.sources.unit_reports import UnitReports
 
 _MOST_NAMES = 5
@@ -95,13 +95,17 @@ def _find_absent_shards(units: Sequence[UnitReports], known: KnownRuns, found: S
             told = {one.unit.info.shard for one in side if _is_expected(one)} - {""}
             found.n_absent_shards += len(told - named)
             continue
+        if len(named) > n_shards:
+            names = ", ".join(in_order(named)[:_MOST_NAMES])
+            found.warnings.append(f"{_job(infos[0], lane)}: more shards than {n_shards:,}: {names} ...")
         # Without names each report stands for a shard: there is nothing else to count.
         n_unnamed = max(sum(len(one.used) for one in side if one.is_present), len(before))
-        present = named or {f"report number {place}" for place in range(min(n_unnamed, n_shards))}
-        if len(present) > n_shards:
-            names = ", ".join(in_order(present)[:_MOST_NAMES])
-            found.warnings.append(f"{_job(infos[0], lane)}: more shards than {n_shards:,}: {names} ...")
-        absent = find_absent(present, n_shards)
+        if named:
+            absent = find_absent(named, n_shards)
+        elif n_unnamed < n_shards:
+            absent = AbsentShards(n_absent=n_shards - n_unnamed, n_shards=n_shards)
+        else:
+            absent = None
         if absent is not None:
             found.is_incomplete = True
             found.n_absent_shards += absent.n_absent
