@@ -85,7 +85,7 @@ class Classification:
 
 
 def classify(
-    outcome: Outcome, phase: str, message: str, *, rules: FailureRules | None = None
+    outcome: Outcome, phase: str, message: str, *, kind: str = "", rules: FailureRules | None = None
 ) -> Classification:
     """Class of one failure, and why.
 
@@ -97,6 +97,8 @@ def classify(
         ``setup``, ``call``, ``teardown`` or ``collect``; empty when the report does not say.
     message : str
         Message of the failure; more than its first line helps.
+    kind : str
+        Type of the exception, where the report gives it apart from the message.
     rules : FailureRules, optional
         Those in force; the shipped ones by default.
 
@@ -115,6 +117,8 @@ def classify(
     if not outcome.is_failure:
         return Classification(failure_class=FailureClass.NONE)
     rules = shipped_rules() if rules is None else rules
+    if kind and kind not in message:
+        message = f"{kind}: {message}"
     ranks = launcher_list(message)
     if ranks.entries:
         found = root_cause(ranks.entries, rules)

@@ -138,7 +138,7 @@ def _try(event: CaseEvent, rules: FailureRules | None) -> _Try:
         return _Try(outcome, FailureClass.NONE, "", "")
     outcome = Outcome.FAILED if event.tag.lower().endswith("failure") else Outcome.ERROR
     phase, message = phase_of(event.message)
-    found = classify(outcome, phase, message, rules=rules)
+    found = classify(outcome, phase, message, kind=event.type, rules=rules)
     return _Try(outcome, found.failure_class, phase, first_line(message or event.type), found.rule)
 
 

@@ -40,6 +40,21 @@ def test_rules(phase: str, message: str, expected: str) -> None:
     assert found.explanation
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "expected"),
+    [
+        ("java.lang.AssertionError", "No space left on device", ("test", "assertion")),
+        ("org.junit.ComparisonFailure", "expected: Connection reset by peer", ("test", "assertion")),
+        ("ValueError", "No space left on device", ("test", "program-error")),
+        ("java.io.IOException", "No space left on device", ("infrastructure", "disk-full")),
+        ("", "No space left on device", ("infrastructure", "disk-full")),
+    ],
+)
+def test_a_type_that_a_report_gives_apart_counts(kind: str, message: str, expected: tuple[str, str]) -> None:
+    found = classify(Outcome.FAILED, "", message, kind=kind)
+    assert (found.failure_class, found.rule) == expected
+
+
 @pytest.mark.parametrize("outcome", [o for o in Outcome if not o.is_failure])
 def test_what_did_not_fail_has_no_class(outcome: Outcome) -> None:
     assert classify(outcome, "setup", "Segmentation fault") == Classification(failure_class=FailureClass.NONE)
