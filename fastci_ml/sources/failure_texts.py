@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from signal import Signals
+from textwrap import dedent
 
 # Longer texts are judged by their two ends: an exception starts a message, or ends a log.
 TEXT_LIMIT = 16_000
@@ -118,12 +119,9 @@ def own_words(text: str) -> str:
     >>> own_words('Traceback (most recent call last):\n  File "x.py", line 1\n    raise A("x")\nA: x')
     'A: x'
     """
-    lines = [without_prefix(line) for line in bounded(text).split("\n")]
-    if any(line.startswith(_PYTEST_MARK) for line in lines):
-        return "\n".join(line[1:].strip() for line in lines if line.startswith(_PYTEST_MARK))
     kept: list[str] = []
     frames_below = -1  # indentation of a traceback's head; deeper lines are its frames
-    for line in lines:
+    for line in said(text).split("\n"):
         indent = len(line) - len(line.lstrip(" "))
         if frames_below >= 0 and (indent > frames_below or not line.strip()):
             continue
@@ -133,6 +131,20 @@ def own_words(text: str) -> str:
         elif line.strip() not in CHAINED:
             kept.append(line.rstrip("\r"))
     return "\n".join(kept).strip("\n")
+
+
+def said(text: str) -> str:
+    r"""Text without prefixes and colours, and without the source that pytest quotes; tracebacks stay.
+
+    Examples
+    --------
+    >>> said(">   run()\nE   RuntimeError: child:\nE   Traceback (most recent call last):\nE     File")
+    'RuntimeError: child:\nTraceback (most recent call last):\n  File'
+    """
+    lines = [without_prefix(line) for line in bounded(text).split("\n")]
+    if any(line.startswith(_PYTEST_MARK) for line in lines):
+        lines = dedent("\n".join(line[1:] for line in lines if line.startswith("E "))).split("\n")
+    return "\n".join(lines)
 
 
 def assertion_in(words: str) -> str:

@@ -15,21 +15,25 @@ from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.sources.failure_rule_files import FLAKY_RULE, shipped_rules
 from fastci_ml.sources.failure_rules import Evidence, FailureRules, Rule
 from fastci_ml.sources.failure_texts import (
+    TRACEBACK,
     RankFailure,
     assertion_in,
     exit_statuses,
     launcher_list,
     own_words,
     program_error_in,
+    said,
 )
+from fastci_ml.sources.log_scanner import exceptions_in
 
+_RANK_FAILED = "a process raised an exception of its own; what others say follows from it"
 # What the code itself decides, by the id that stands in place of a rule's; empty where nothing decided.
 EXPLANATIONS = {
     "": "the test failed, and nothing says that something else is to blame",
     "assertion": "an assertion of the test or the code does not hold",
     "program-error": "an error that only the program itself makes",
     "setup": "set-up failed before the test began",
-    "rank-failed": "a process raised an exception of its own; what the others say follows from it",
+    "rank-failed": _RANK_FAILED,
     FLAKY_RULE: "the test failed and passed in one run",
 }
 _MESSAGE_LIMIT = 200
@@ -126,6 +130,11 @@ def classify(
         if found is not None and (ranks.is_whole or found.failure_class is FailureClass.TEST):
             return found
         return judge(Evidence(phase=phase, message=own_words(message.partition("\n")[0])), rules)
+    for words in exceptions_in(said(message)) if TRACEBACK in message else ():
+        # A test that hands on what its child wrote: an exception of the child's own outweighs the rest.
+        found = judge(Evidence(phase=phase, message=words), rules)
+        if rules.get(found.rule) is None:
+            return found if found.rule else replace(found, rule="rank-failed", explanation=_RANK_FAILED)
     words = own_words(message)
     return judge(Evidence(phase=phase, message=words, statuses=exit_statuses(words)), rules)
 

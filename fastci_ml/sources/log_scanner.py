@@ -165,6 +165,19 @@ class LogScanner:
         self._message, self._n_left, self._frames_below = [], 0, None
 
 
+def exceptions_in(text: str) -> list[str]:
+    r"""Exceptions whose tracebacks stand in a text, each with those that it came from.
+
+    Examples
+    --------
+    >>> exceptions_in("child said: Traceback (most recent call last):\n  File 'x'\nOSError: y\n\nend")
+    ['OSError: y']
+    """
+    scanner = LogScanner(())
+    scanner.feed(text.encode("utf-8", "replace"))
+    return scanner.finish()[0]
+
+
 def _line_at(block: bytes, place: int) -> tuple[int, int]:
     """Where the line around a place begins and ends."""
     end = block.find(b"\n", place)

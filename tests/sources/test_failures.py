@@ -55,6 +55,32 @@ def test_a_type_that_a_report_gives_apart_counts(kind: str, message: str, expect
     assert (found.failure_class, found.rule) == expected
 
 
+HEAD = "Traceback (most recent call last):\n  File 'train.py', line 3\n"
+NOISE = (
+    "[W socket.cpp:460] No space left on device, Connection reset by peer\nSegmentation fault (core dumped)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("child", "expected"),
+    [
+        (f"{HEAD}RuntimeError: shapes do not match\n", ("test", "rank-failed")),
+        (f"{HEAD}AssertionError: 1 != 2\n", ("test", "assertion")),
+        (f"{HEAD}KeyError: 'x'\n", ("test", "program-error")),
+        (f"{HEAD}OSError: [Errno 28] No space left on device\n", ("infrastructure", "disk-full")),
+        ("", ("infrastructure", "disk-full")),
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "E       "])
+def test_an_exception_in_what_a_child_wrote_outweighs_the_noise_around_it(
+    child: str, expected: tuple[str, str], mark: str
+) -> None:
+    text = f"RuntimeError: train.py failed and wrote:\n{child}{NOISE}"
+    message = "\n".join(mark + line for line in text.split("\n"))
+    found = classify(Outcome.FAILED, "call", message)
+    assert (found.failure_class, found.rule) == expected
+
+
 @pytest.mark.parametrize("outcome", [o for o in Outcome if not o.is_failure])
 def test_what_did_not_fail_has_no_class(outcome: Outcome) -> None:
     assert classify(outcome, "setup", "Segmentation fault") == Classification(failure_class=FailureClass.NONE)
