@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from projects import LANE, add_runs, write_files
 
 from fastci_ml.cli.app import main
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.spool import Spool
+from fastci_ml.sources.history import HistoryStore
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +135,62 @@ def test_words_that_make_no_sense_are_refused(
 ) -> None:
     code, _, err = call(tmp_path, capsys, "models", *words)
     assert (code, "hint:" in err) == (2, True)
+
+
+@pytest.mark.timeout(300)
+def test_with_a_registry_of_another_release_ci_goes_on_and_nothing_is_lost(
+    make_repo: Callable[..., Any],
+    makers: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # case 50: train, rank, run and outcome with a database of an earlier MLflow; the upgrade on request; then
+    # what had waited goes in; then the registry is gone altogether, and rank has the champion's files.
+    repo = make_repo()
+    write_files(repo.root)
+    repo.write(".gitignore", ".fastci/\n*.xml\nplan.json\n__pycache__\n")
+    repo.write("fastci.toml", f'lane = "{LANE}"\n')
+    repo.commit("start")
+    repo.write("tests/test_adam.py", "def test_0():\n    assert 0\ndef test_1():\n    pass\n")
+    repo.commit("change")
+    monkeypatch.chdir(repo.root)
+    state = repo.root / ".fastci"
+    add_runs(HistoryStore(state / "history"), 0, 40)
+    database = makers.make_old_database(state / "mlflow.db", "3500859a5d39")
+    content = database.read_bytes()
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        printed = capfd.readouterr()
+        return code, printed.out, printed.err
+
+    code, _, err = call("train")
+    assert (code, "schema revision 3500859a5d39 of an earlier MLflow" in err) == (4, True)
+    digest = ModelBundle.load(state / "model").digest
+    rank = ("rank", "--base", "HEAD~1")
+    code, out, _ = call(*rank)
+    assert (code, "ranked by model 'unregistered'" in out) == (0, True)
+    run = ["run", "plan.json", "--junit", "out.xml", "--", "-q", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "fastci_ml", *run], check=False, capture_output=True, text=True
+    )
+    code, out, err = call("outcome", "plan.json", "out.xml")
+    assert (code, "MLflow: spooled" in out, "fastci-ml models flush" in err) == (0, True, True), (err, ran)
+    code, out, err = call("models", "flush")
+    assert (code, "of an earlier MLflow" in err) == (4, True)
+    assert len(Spool(state / "spool").files()) == 1
+    assert database.read_bytes() == content
+    assert [path.name for path in state.glob("mlflow.db*")] == ["mlflow.db"]
+
+    assert call("models", "upgrade")[0] == 0
+    assert call("models", "register")[0] == 0
+    code, out, _ = call("models", "flush")
+    assert (code, out.startswith("1 outcomes sent, 0 stay")) == (0, True)
+    assert call("models", "promote", "4")[0] == 0
+    assert call("models", "pull", "champion")[0] == 0
+
+    database.unlink()
+    shutil.rmtree(state / "mlartifacts")
+    assert ModelBundle.load(state / "model").digest == digest
+    code, out, _ = call(*rank)
+    assert (code, "ranked by model 'fastci-risk' version 4" in out) == (0, True)

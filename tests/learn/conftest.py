@@ -163,7 +163,7 @@ def _fill(connection: sqlite3.Connection) -> None:
         connection.execute(f"insert into {table} ({', '.join(kept)}) values ({marks})", tuple(kept.values()))
 
     for i in (0, 1):
-        name = "Default" if i == 0 else "fastci-risk"
+        name = "Default" if i == 0 else "old"
         insert("experiments", experiment_id=i, name=name, artifact_location="a", lifecycle_stage="active")
     model = {"name": "fastci-risk", "creation_time": 1, "last_updated_time": 1}
     insert("registered_models", **model)

@@ -20,7 +20,7 @@ from fastci_ml.errors import RegistryError
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.registry import Registry
 from fastci_ml.learn.registry.database import read_revision
-from fastci_ml.learn.registry.revisions import known_revisions
+from fastci_ml.learn.registry.revisions import ask_revision, known_revisions
 from fastci_ml.settings import Settings
 
 if TYPE_CHECKING:
@@ -409,3 +409,20 @@ def test_a_new_database_is_made_as_a_whole_or_not_at_all_and_once(
     assert processes.run(_MAKER, [str(tmp_path)], [str(tmp_path)]) == [(0, "[]\n")] * 2
     assert {file.name for file in path.parent.iterdir()} == {*left, "mlflow.db"}
     assert read_revision(path) == known_revisions()[-1]
+
+
+def test_a_database_of_a_server_is_asked_for_its_revision_and_left_as_it_is(
+    old_databases: dict[str, Path], tmp_path: Path
+) -> None:
+    # The way for PostgreSQL and its like, here with the driver that is always there.
+    path = place(old_databases["3500859a5d39"], tmp_path)
+    before = tree(tmp_path)
+    assert ask_revision(f"sqlite:///{path}") == "3500859a5d39"
+    assert tree(tmp_path) == before
+    execute(path, "delete from alembic_version")
+    with pytest.raises(RegistryError, match="alembic_version holds 0 revisions"):
+        ask_revision(f"sqlite:///{path}")
+    execute(path, "drop table alembic_version")
+    with pytest.raises(RegistryError, match="something else"):
+        ask_revision(f"sqlite:///{path}")
+    assert ask_revision(f"sqlite:///{tmp_path / 'new.db'}") is None

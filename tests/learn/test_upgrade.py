@@ -25,9 +25,18 @@ if TYPE_CHECKING:
     from conftest import Processes
 
 OLD = "3500859a5d39"
+# One migration away where the way does not matter: sixty take a second of work.
+NEAR = "last but one"
 NOW = datetime(2026, 11, 30, 12, 0, 1, tzinfo=UTC)
-BACKUP = f"mlflow.db.{OLD}-20261130T120001.bak"
 TABLES = ("experiments", "runs", "metrics", "params", "tags", "registered_models", "model_versions")
+
+
+def near_revision() -> str:
+    return known_revisions()[-2]
+
+
+def backup_of(revision: str) -> str:
+    return f"mlflow.db.{revision}-20261130T120001.bak"
 
 
 def place(database: Path, folder: Path) -> Path:
@@ -154,19 +163,19 @@ def test_kill_9_at_any_step_leaves_the_database_as_it_was_and_the_next_upgrade_w
     for death in DEATHS:
         folder = tmp_path / "-".join(death)
         folder.mkdir()
-        deaths[death] = place(old_databases[OLD], folder)
+        deaths[death] = place(old_databases[NEAR], folder)
         with contextlib.closing(sqlite3.connect(deaths[death])) as connection:
             connection.execute(f"pragma journal_mode = {death[0]}")
-    before = rows(old_databases[OLD])
+    before = rows(old_databases[NEAR])
     codes = processes.run(_KILLED, *[[str(path), *death] for death, path in deaths.items()])
     assert [code for code, _ in codes] == [-9] * len(DEATHS)
     for (_, step, percent), path in deaths.items():
-        assert read_revision(path) == OLD
+        assert read_revision(path) == near_revision()
         with pytest.raises(RegistryError, match="of an earlier MLflow"):
             Registry(Settings(root=tmp_path, state_dir=path.parent)).versions()
         if (step, percent) in (("migrate a copy", "0"), ("pages", "60")):
             done = upgrade_database(path, now=NOW)
-            assert done.before == OLD
+            assert done.before == near_revision()
             assert done.backup is not None
             assert rows(done.backup) == before
         assert rows(path) == before
@@ -179,20 +188,20 @@ def test_kill_9_at_any_step_leaves_the_database_as_it_was_and_the_next_upgrade_w
 def test_a_migration_that_reports_success_and_changes_nothing_is_an_error(
     old_databases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     before = path.read_bytes()
     monkeypatch.setattr(upgrade, "migrate", lambda path: None)
-    with pytest.raises(RegistryError, match=f"as it was.* at revision {OLD}, expected") as raised:
+    with pytest.raises(RegistryError, match=f"as it was.* at revision {near_revision()}, expected") as raised:
         upgrade_database(path, now=NOW)
     assert path.read_bytes() == before
-    assert BACKUP in str(raised.value)
-    assert files(path) == ["mlflow.db", BACKUP]
+    assert backup_of(near_revision()) in str(raised.value)
+    assert files(path) == ["mlflow.db", backup_of(near_revision())]
 
 
 def test_a_migration_that_stops_on_the_way_or_loses_rows_is_an_error(
     old_databases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     before = path.read_bytes()
 
     def lose(copy: Path) -> None:
@@ -221,7 +230,7 @@ def test_a_migration_that_stops_on_the_way_or_loses_rows_is_an_error(
         with pytest.raises(RegistryError, match=match):
             upgrade_database(path, now=NOW)
         assert path.read_bytes() == before
-        (path.parent / BACKUP).unlink()
+        (path.parent / backup_of(near_revision())).unlink()
         assert files(path) == ["mlflow.db"]
 
 
@@ -237,13 +246,13 @@ def test_a_migration_that_fails_of_itself_leaves_the_database_as_it_was(
     with pytest.raises(RegistryError, match=r"not upgraded, it is as it was .*model_version_tags"):
         upgrade_database(path, now=NOW)
     assert path.read_bytes() == before
-    assert files(path) == ["mlflow.db", BACKUP]
+    assert files(path) == ["mlflow.db", backup_of(OLD)]
 
 
 def test_a_damaged_page_deep_inside_stops_the_upgrade_at_the_backup(
     old_databases: dict[str, Path], tmp_path: Path
 ) -> None:
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 8_192] = bytes(8_192)
     path.write_bytes(content)
@@ -282,14 +291,14 @@ def test_a_disk_without_room_stops_the_upgrade_before_the_database_is_touched(
     assert code == 0, said
     assert match in said
     assert path.read_bytes() == before
-    assert files(path) == (["mlflow.db"] if share < 1 else ["mlflow.db", BACKUP])
+    assert files(path) == (["mlflow.db"] if share < 1 else ["mlflow.db", backup_of(OLD)])
 
 
 def test_an_open_connection_of_another_process_sees_the_upgraded_database(
     old_databases: dict[str, Path], tmp_path: Path
 ) -> None:
     # Why pages go back into the file, and no other file takes its name: what is written there is not lost.
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     code = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
@@ -303,7 +312,7 @@ connection.commit()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == f"{OLD}\n"
+        assert process.stdout.readline() == f"{near_revision()}\n"
         upgrade_database(path, now=NOW)
         process.stdin.write("\n")
         process.stdin.flush()
@@ -313,7 +322,7 @@ connection.commit()
 
 
 def test_a_database_in_use_is_not_upgraded(old_databases: dict[str, Path], tmp_path: Path) -> None:
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     before = path.read_bytes()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("begin immediate")
@@ -327,7 +336,7 @@ def test_a_database_in_use_is_not_upgraded(old_databases: dict[str, Path], tmp_p
 def test_of_two_upgrades_at_once_one_is_done(
     old_databases: dict[str, Path], tmp_path: Path, processes: Processes
 ) -> None:
-    path = place(old_databases[OLD], tmp_path)
+    path = place(old_databases[NEAR], tmp_path)
     before = rows(path)
     code = """
 import sys
@@ -377,10 +386,10 @@ def test_a_database_that_is_named_by_its_uri_is_upgraded_where_it_lies(
     old_databases: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "shared registry.db"
-    shutil.copy(old_databases[OLD], path)
+    shutil.copy(old_databases[NEAR], path)
     uri = ["--root", str(tmp_path), "--tracking-uri", f"sqlite:///{path}"]
     assert main(["models", *uri]) == 4
     assert f"hint: fastci-ml models upgrade --tracking-uri sqlite:///{path}" in capsys.readouterr().err
     assert main(["models", "upgrade", *uri, "--json"]) == 0
-    assert f'"before": "{OLD}"' in capsys.readouterr().out
+    assert f'"before": "{near_revision()}"' in capsys.readouterr().out
     assert not (tmp_path / ".fastci").exists()

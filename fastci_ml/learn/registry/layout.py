@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -90,25 +91,27 @@ def log_outcome(client: Any, outcome: OutcomeRecord) -> None:
         _log_outcome_metrics(client, run.info.run_id, version.model_id, outcome)
         client.set_terminated(run.info.run_id)
     # Recomputed rather than added to, so that they are right after a crash between two steps as well.
-    totals = total_outcomes(_outcomes_of(client, experiment, outcome.model_name, version.version))
+    totals = total_outcomes(_outcomes_of(client, experiment, version.name, version.version))
     for key, value in totals.items():
-        client.set_model_version_tag(outcome.model_name, version.version, f"{_OUTCOME}{key}", repr(value))
+        client.set_model_version_tag(version.name, version.version, f"{_OUTCOME}{key}", repr(value))
 
 
 def _version_of(client: Any, outcome: OutcomeRecord) -> RegisteredVersion:
-    check_name(outcome.model_name)
     if outcome.version is not None:
+        check_name(outcome.model_name)
         return read_version(client.get_model_version(outcome.model_name, outcome.version), {})
-    query = f"name = '{outcome.model_name}' and tags.`{BUNDLE_DIGEST}` = '{outcome.digest}'"
-    # Only what is a digest goes into a query.
-    found = next(find_versions(client, query), None) if _DIGEST.fullmatch(outcome.digest) else None
-    if found is None:
+    # The digest is what the bundle is; its plan may call it otherwise than the registry does now.
+    query = f"tags.`{BUNDLE_DIGEST}` = '{outcome.digest}'"
+    found = list(find_versions(client, query)) if _DIGEST.fullmatch(outcome.digest) else []
+    if not found:
         raise RegistryError(
-            f"outcome {outcome.outcome_id}: the model that ranked it is not registered as "
-            f"{outcome.model_name!r}",
-            hint="fastci-ml train",
+            f"outcome {outcome.outcome_id}: the model that ranked it is not registered "
+            f"(bundle {outcome.digest[:12] or 'unknown'})",
+            hint="fastci-ml models register",
         )
-    return read_version(found, {})
+    return read_version(
+        max(found, key=lambda version: (version.name == outcome.model_name, int(version.version))), {}
+    )
 
 
 def _pages(search: Callable[[str | None], Any]) -> Iterator[Any]:
@@ -141,7 +144,7 @@ def _outcome_run(client: Any, experiment: str, outcome: OutcomeRecord, version: 
             **outcome.tags,
             KIND: "outcome",
             _OUTCOME_ID: _tag_value(outcome.outcome_id),
-            "fastci.model_name": outcome.model_name,
+            "fastci.model_name": version.name,
             _VERSION: version.version,
             "mlflow.parentRunId": version.run_id,
         },
@@ -149,8 +152,9 @@ def _outcome_run(client: Any, experiment: str, outcome: OutcomeRecord, version: 
 
 
 def _tag_value(text: str) -> str:
-    # MLflow's search language has no escape for a quote.
-    return text.replace("'", "_").replace('"', "_")
+    # MLflow's search language has no escape for a quote; the digest keeps two ids apart that differ in one.
+    plain = text.replace("'", "_").replace('"', "_")
+    return plain if plain == text else f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _log_outcome_metrics(client: Any, run_id: str, model_id: str, outcome: OutcomeRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import urllib.error
 import urllib.request
@@ -11,6 +12,8 @@ from pathlib import Path
 from fastci_ml.errors import RegistryError
 
 _PROBE_TIMEOUT_S = 3.0
+# A port above 65,535 overflows; what is no answer of HTTP is an error of its own.
+_FAILURES = (OSError, ValueError, OverflowError, http.client.HTTPException)
 _N_VERSION_BYTES = 100
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):")  # of two letters at least: C: is a drive
 _NAME = re.compile(r"""[^/:'"`\\\x00-\x1f\x7f]{1,200}""")
@@ -61,6 +64,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_database(uri: str) -> bool:
+    """Whether MLflow opens a database itself, of whatever kind, rather than asking a server."""
+    return uri.startswith(("sqlite", "postgresql", "mysql", "mssql"))
+
+
 def is_sqlite(uri: str) -> bool:
     """Whether a URI names an SQLite file, with or without its driver."""
     return uri.startswith(("sqlite:", "sqlite+"))
@@ -97,7 +105,7 @@ def probe(uri: str) -> None:
         _get(f"{uri.rstrip('/')}/health")
     except urllib.error.HTTPError:
         return  # it answers; whether it lets us in is for MLflow to find out
-    except (OSError, ValueError) as error:
+    except _FAILURES as error:
         raise registry_error(uri, error) from error
     found, ours = server_version(uri), _our_version()
     if found and ours and _major(found) != _major(ours):
@@ -118,7 +126,7 @@ def server_version(uri: str) -> str:
     """Release of MLflow that a server says it is; empty where it says none."""
     try:
         text = _get(f"{uri.rstrip('/')}/version").decode("utf-8", "replace").strip()
-    except (OSError, ValueError):
+    except _FAILURES:
         return ""
     return text if re.fullmatch(r"\d+(\.\w+)+", text) else ""
 
@@ -142,8 +150,10 @@ def registry_error(uri: str, error: Exception) -> RegistryError:
         hint = f"is the server up? curl {shown(uri).rstrip('/')}/health"
         if "out-of-date" in text:
             hint = "on the server, after a backup of its database: mlflow db upgrade DATABASE_URI"
-        elif not isinstance(error, OSError):
+        elif not isinstance(error, _FAILURES):
             text, hint = _with_versions(uri, text, hint)
+    elif isinstance(error, ImportError):
+        hint = f"pip install {error.name}"
     elif "out-of-date" in text:
         # Only on request and after a backup: an upgrade cannot be undone.
         hint = f"after a backup of the database: mlflow db upgrade {shown(uri)}"

@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastci_ml.errors import RegistryError
+from fastci_ml.learn.registry.reach import shown
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 
-def check_revision(path: Path, found: str, *, upgrade: str) -> None:
+def check_revision(database: str, found: str, *, upgrade: str) -> None:
     """Refuse a database that the installed MLflow would change, or cannot read.
 
     Parameters
     ----------
-    path : Path
-        The database.
+    database : str
+        What to call it.
     found : str
         Its revision.
     upgrade : str
-        Command that upgrades it.
+        How it is upgraded, for the hint.
 
     Raises
     ------
@@ -42,15 +43,48 @@ def check_revision(path: Path, found: str, *, upgrade: str) -> None:
     if found in known:
         n_steps = len(known) - 1 - known.index(found)
         raise RegistryError(
-            f"{path}: schema revision {found} of an earlier MLflow, {release} expects {known[-1]} "
+            f"{database}: schema revision {found} of an earlier MLflow, {release} expects {known[-1]} "
             f"({n_steps} migrations later); nothing is written to it",
-            hint=f"{upgrade}   # keeps a backup",
+            hint=upgrade,
         )
     raise RegistryError(
-        f"{path}: schema revision {found} is not known to {release}, which expects {known[-1]}: "
+        f"{database}: schema revision {found} is not known to {release}, which expects {known[-1]}: "
         "a later MLflow made it, or something else; nothing is written to it",
         hint="pip install --upgrade mlflow",
     )
+
+
+def ask_revision(uri: str) -> str | None:
+    """Revision of a database that is no file, by a query that changes nothing.
+
+    Returns
+    -------
+    str or None
+        None for a database without tables, in which MLflow makes its own.
+
+    Raises
+    ------
+    RegistryError
+        If there are tables, but not one revision of MLflow.
+    sqlalchemy.exc.SQLAlchemyError, ImportError
+        If it cannot be reached, or its driver is not installed.
+    """
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        tables = sqlalchemy.inspect(connection).get_table_names()
+        if not tables:
+            return None
+        if "alembic_version" not in tables or "experiments" not in tables:
+            raise RegistryError(
+                f"{shown(uri)}: a database of something else (tables {', '.join(sorted(tables)[:5])})",
+                hint="set tracking_uri to a database of its own in [tool.fastci]",
+            )
+        found = connection.execute(sqlalchemy.text("select version_num from alembic_version")).scalars().all()
+    if len(found) != 1:
+        raise RegistryError(f"{shown(uri)}: alembic_version holds {len(found)} revisions, expected 1")
+    return str(found[0])
 
 
 @functools.cache

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fastci_ml.errors import RegistryError
 from fastci_ml.learn.registry.database import check_open, database_error, read_revision
-from fastci_ml.learn.registry.reach import is_sqlite, registry_error, sqlite_path
-from fastci_ml.learn.registry.revisions import check_revision, create_database
+from fastci_ml.learn.registry.reach import is_database, is_sqlite, registry_error, shown, sqlite_path
+from fastci_ml.learn.registry.revisions import ask_revision, check_revision, create_database
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -54,6 +54,12 @@ def open_client(uri: str, *, upgrade: str) -> Iterator[MlflowClient]:
         try:
             if is_sqlite(uri):
                 _prepare(sqlite_path(uri), upgrade)
+            elif is_database(uri):
+                found = ask_revision(uri)
+                if found is not None:
+                    # A backup of it is not ours to make, so neither is the upgrade.
+                    command = "after a backup, where the database lies: mlflow db upgrade DATABASE_URI"
+                    check_revision(shown(uri), found, upgrade=command)
             yield MlflowClient(tracking_uri=uri, registry_uri=uri)
         except failures as error:
             of_sqlite = _of_sqlite(error) if is_sqlite(uri) else None
@@ -66,7 +72,7 @@ def _of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
     """What SQLite said, below what SQLAlchemy and MLflow made of it."""
     while error is not None:
         original = getattr(error, "orig", error)
-        if type(original) in (sqlite3.OperationalError, sqlite3.DatabaseError):  # not a broken constraint
+        if isinstance(original, sqlite3.OperationalError) or type(original) is sqlite3.DatabaseError:
             return original
         error = error.__cause__
     return None
@@ -97,9 +103,9 @@ def import_mlflow(uri: str) -> tuple[type[Exception], ...]:
         from mlflow.exceptions import MlflowException
     except ImportError as error:
         raise RegistryError("MLflow is not installed", hint="pip install mlflow") from error
-    # Errors of requests are OSErrors.
-    failures: tuple[type[Exception], ...] = (MlflowException, OSError)
-    if is_sqlite(uri):
+    # Errors of requests are OSErrors; a database may lack its driver.
+    failures: tuple[type[Exception], ...] = (MlflowException, OSError, ImportError)
+    if is_database(uri):
         from alembic.util import CommandError
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -114,5 +120,5 @@ def _prepare(path: Path, upgrade: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         create_database(path)
     else:
-        check_revision(path, found, upgrade=upgrade)
+        check_revision(str(path), found, upgrade=f"{upgrade}   # keeps a backup")
     check_open(path)
