@@ -64,8 +64,8 @@ def test_the_example_of_a_project_loads() -> None:
         "RuntimeError: NCCL error: unhandled cuda error, NCCL version 2.21.5",
         "socket.gaierror: [Errno -2] Name or service not known",
         "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://huggingface.co/a/b",
-        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in "
-        "the cached files.",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them "
+        "in the cached files.",
         "requests.exceptions.HTTPError: 500 Server Error: Internal Server Error for url: http://localhost:1/x",
         "RuntimeError: manifest for a/b:c not found: manifest unknown",
         "RuntimeError: No matching distribution found for torch==9",
