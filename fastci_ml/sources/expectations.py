@@ -51,7 +51,7 @@ def find_shortfall(units: Sequence[UnitReports], known: KnownRuns) -> Shortfall:
     for one in units:
         if not one.is_present and _is_expected(one):
             found.is_incomplete = True
-            if not one.unit.files:
+            if not (one.unit.files or one.unit.is_spoiled):
                 where = ", ".join(map(str, one.unit.run_files)) or "in the places that were named"
                 found.warnings.append(
                     f"{one.unit.info.describe()}: no report ({where}): the process may have died"

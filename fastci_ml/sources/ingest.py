@@ -192,6 +192,7 @@ class _Ingest:
         self._options = options
         self._result = result
         self._ids = JunitIds(options.collected, options.root)
+        self._ids_of_selected: dict[tuple[str, ...], JunitIds] = {}
         self._fingerprints = Fingerprints()
         self._reader = UnitReader(self._read_file, store.has, self._fingerprints, options.now, options.rules)
         self._known = KnownRuns(store, ())
@@ -216,7 +217,13 @@ class _Ingest:
                 infos[file.run_file] = self._info(file.run_file)
         options = self._options
         runs, problems = gather_units(
-            files, infos, options.run, self._fingerprints, lane=options.lane, project=options.project
+            files,
+            infos,
+            options.run,
+            self._fingerprints,
+            spoiled=listing.spoiled,
+            lane=options.lane,
+            project=options.project,
         )
         for line in problems:
             self._result.add_problem(line)
@@ -234,11 +241,22 @@ class _Ingest:
             return None
         return info
 
-    def _read_file(self, file: ReportFile) -> Report:
+    def _read_file(self, file: ReportFile, info: RunInfo) -> Report:
         rules = self._options.rules
         if file.kind is ReportKind.JUNIT:
-            return read_junit(file.path, self._ids, rules)
+            return read_junit(file.path, self._ids_of(info), rules)
         return read_reportlog(file.path, rules)
+
+    def _ids_of(self, info: RunInfo) -> JunitIds:
+        """Names of a unit's tests: what it was to run tells them as surely as a listing does."""
+        if not info.selected:
+            return self._ids
+        known = self._ids_of_selected.get(info.selected)
+        if known is None:
+            known = JunitIds((*self._options.collected, *info.selected), self._options.root)
+            # Units of one job mostly share a list; more than the last one would only take room.
+            self._ids_of_selected = {info.selected: known}
+        return known
 
     def add_run(self, units: Sequence[Unit]) -> None:
         """Add one run, or what can be used of it; under `is_strict` all of it or nothing."""
@@ -262,7 +280,7 @@ class _Ingest:
             result.add_problem(line)
         for line in warnings:
             result.add_warning(line)
-        if self._options.is_strict and problems:
+        if self._options.is_strict and (problems or any(unit.is_spoiled for unit in units)):
             return
         result.n_noted += sum(one.n_noted for one in found)
         result.n_unjoined += n_unjoined

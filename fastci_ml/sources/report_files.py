@@ -66,12 +66,22 @@ class Listing:
         Every run.json, also those beside which no report lies.
     problems, warnings : list of str
         One line for each thing that should be a report and is none, and for each that was passed over.
+    spoiled : set of Path
+        Run.json files that speak for one of these things.
     """
 
     files: list[ReportFile] = field(default_factory=list)
     run_files: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    spoiled: set[Path] = field(default_factory=set)
+
+    def add_problem(self, path: Path, top: Path, text: str) -> None:
+        """Add the line of one thing; `top` is the place that was asked for."""
+        self.problems.append(text)
+        speaker = _run_file_of(path, top)
+        if speaker is not None:
+            self.spoiled.add(speaker)
 
 
 def find_reports(paths: Sequence[Path], *, has_mapping: bool) -> tuple[list[ReportFile], list[str]]:
@@ -110,7 +120,7 @@ def _list_file(path: Path, listing: Listing, seen: dict[str, set[Path | None]], 
     try:
         _add(path, recognise(path, has_mapping=has_mapping), path.parent, listing, seen)
     except ReportError as error:
-        listing.problems.append(str(error))
+        listing.add_problem(path, path.parent, str(error))
 
 
 def _list_folder(
@@ -127,19 +137,20 @@ def _list_folder(
             kind = recognise(path, has_mapping=has_mapping and path.suffix in _TABLE_SUFFIXES)
         except PackedError as error:
             if inner in _PACKED_SUFFIXES or path.suffix in _REPORT_SUFFIXES:
-                listing.problems.append(str(error))
+                listing.add_problem(path, top, str(error))
             elif path.suffix in _ARCHIVE_SUFFIXES or inner in _ARCHIVE_SUFFIXES:
                 listing.warnings.append(str(error))
         except ReportError as error:
             if _should_be_report(path):
-                listing.problems.append(str(error))
+                listing.add_problem(path, top, str(error))
         else:
             _add(path, kind, top, listing, seen)
     found = [file.path for file in listing.files[n_before:]]
     for folder in folders:
         # A container that is to mount a file that is not there makes a folder of that name.
         if not any(path.is_relative_to(folder) for path in found):
-            listing.problems.append(f"{folder}: a folder, expected a report or a folder of reports")
+            text = f"{folder}: a folder, expected a report or a folder of reports"
+            listing.add_problem(folder, top, text)
 
 
 def _add(
@@ -204,7 +215,8 @@ def _walk(top: Path, listing: Listing, report_folders: list[Path]) -> Iterator[P
     inside = os.path.realpath(top)
 
     def tell(error: OSError) -> None:
-        listing.problems.append(f"{error.filename}: cannot be looked into: {error.strerror}")
+        text = f"{error.filename}: cannot be looked into: {error.strerror}"
+        listing.add_problem(Path(error.filename), top, text)
 
     for folder, folders, files in os.walk(top, onerror=tell):
         folders.sort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class Unit:
         Its reports; empty where a run.json speaks for none.
     run_files : list of Path
         Where it is said.
+    is_spoiled : bool
+        Something in the place of a report cannot be used, and has its line already.
     is_described_only : bool
         Its run.json has no report, but others of the same run that lie below it have: it describes these.
     """
@@ -40,6 +42,7 @@ class Unit:
     info: RunInfo
     files: list[ReportFile] = field(default_factory=list)
     run_files: list[Path] = field(default_factory=list)
+    is_spoiled: bool = False
     is_described_only: bool = False
 
     @property
@@ -67,6 +70,7 @@ def gather_units(
     options: RunInfo,
     fingerprints: Fingerprints,
     *,
+    spoiled: Collection[Path] = (),
     lane: str,
     project: str,
 ) -> tuple[list[list[Unit]], list[str]]:
@@ -83,6 +87,8 @@ def gather_units(
         content.
     fingerprints : Fingerprints
         Of that content.
+    spoiled : collection of Path
+        Run.json files that also speak for what cannot be used.
     lane, project : str
         Where none is stated.
 
@@ -121,6 +127,7 @@ def gather_units(
         _unit_of(units, options, None, lane, project)
     runs: dict[str, list[Unit]] = {}
     for unit in units.values():
+        unit.is_spoiled = any(path in spoiled for path in unit.run_files)
         runs.setdefault(unit.info.run_id, []).append(unit)
     return [sorted(members, key=lambda unit: unit.order) for members in runs.values()], problems
 

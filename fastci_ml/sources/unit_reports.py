@@ -85,7 +85,7 @@ class UnitReader:
     Parameters
     ----------
     read : callable
-        Reader of one file, which raises `ReportError`.
+        Reader of one file of one unit, which raises `ReportError`.
     has_digest : callable
         Whether the history knows a digest.
     fingerprints : Fingerprints
@@ -98,7 +98,7 @@ class UnitReader:
 
     def __init__(
         self,
-        read: Callable[[ReportFile], Report],
+        read: Callable[[ReportFile, RunInfo], Report],
         has_digest: Callable[[str], bool],
         fingerprints: Fingerprints,
         now: datetime,
@@ -146,7 +146,7 @@ class UnitReader:
             for file in list(one.used):
                 key = (*one.unit.group, self._fingerprints.digest(file.path))
                 owner, original = first.setdefault(key, (one, file))
-                if _is_same_place(owner.unit.info, one.unit.info) or not self._has_tests(original):
+                if _is_same_place(owner.unit.info, one.unit.info) or not self._has_tests(original, owner):
                     continue
                 one.used.remove(file)
                 one.warnings.append(
@@ -154,9 +154,9 @@ class UnitReader:
                     f"so it is no report of {one.unit.info.describe()}: one has overwritten the other"
                 )
 
-    def _has_tests(self, file: ReportFile) -> bool:
+    def _has_tests(self, file: ReportFile, owner: UnitReports) -> bool:
         try:
-            return len(self._read_file(file)) > 0
+            return len(self._read_file(file, owner.unit.info)) > 0
         except ReportError:
             return False  # each of the copies gets its line when it is read
 
@@ -172,7 +172,7 @@ class UnitReader:
         used: list[ReportFile] = []
         for file in found.used:
             try:
-                report = prefix_report(self._read_file(file), info.project or "")
+                report = prefix_report(self._read_file(file, info), info.project or "")
                 report = timed(file.path, report, info)
                 self._fingerprints.check_unchanged(file.path)
                 check_clock(file.path, info.run_id, span_us(info, report)[1], self._now)
