@@ -16,6 +16,7 @@ from fastci_ml.errors import FastCIError, PlanError
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import Decision, Plan
+from fastci_ml.records.unstable_ids import UNSTABLE_REASON, split_params
 from fastci_ml.settings import find_root, load_settings
 from fastci_ml.sources.environment import detect_lane
 from fastci_ml.sources.worktree import read_worktree
@@ -48,6 +49,8 @@ class Admission:
         Where pytest's ids start, and where those of the plan do: absolute paths with ``/``.
     entries : mapping of NodeId to Entry
         Tests of the plan, by id; empty where it does not hold.
+    functions : frozenset of NodeId
+        Entries that stand for all tests of a function, whose ids change between runs.
     """
 
     holds: bool
@@ -56,6 +59,7 @@ class Admission:
     rootdir: str = "/"
     plan_root: str = "/"
     entries: Mapping[NodeId, Entry] = field(default_factory=dict)
+    functions: frozenset[NodeId] = frozenset()
 
     def plan_id(self, node_id: str) -> NodeId:
         """Id that a plan knows the test by: from the plan's root, where pytest's is from its own.
@@ -73,18 +77,34 @@ class Admission:
         moved = posixpath.relpath(posixpath.join(self.rootdir, path), self.plan_root)
         return NodeId(moved + separator + names)
 
+    def entry_id(self, plan_id: NodeId) -> NodeId:
+        """Id of the entry that speaks for a test: its own, else that of its function; its own without any."""
+        if plan_id in self.entries or not self.functions:
+            return plan_id
+        function = split_params(plan_id)[0]
+        return function if function in self.functions else plan_id
+
     def dumps(self) -> str:
         """JSON in ASCII: what goes to a worker must survive any channel, lone surrogates included."""
         entries = [[key, e.decision.value, e.order, e.duration_s] for key, e in self.entries.items()]
-        return json.dumps([self.holds, self.message, self.hint, self.rootdir, self.plan_root, entries])
+        functions = sorted(self.functions)
+        return json.dumps(
+            [self.holds, self.message, self.hint, self.rootdir, self.plan_root, entries, functions]
+        )
 
     @classmethod
     def loads(cls, text: str) -> Admission:
         """Inverse of `dumps`."""
-        holds, message, hint, rootdir, plan_root, rows = json.loads(text)
+        holds, message, hint, rootdir, plan_root, rows, functions = json.loads(text)
         entries = {NodeId(key): Entry(Decision(word), order, seconds) for key, word, order, seconds in rows}
         return cls(
-            holds=holds, message=message, hint=hint, rootdir=rootdir, plan_root=plan_root, entries=entries
+            holds=holds,
+            message=message,
+            hint=hint,
+            rootdir=rootdir,
+            plan_root=plan_root,
+            entries=entries,
+            functions=frozenset(map(NodeId, functions)),
         )
 
 
@@ -124,6 +144,14 @@ def admit(path: Path, *, rootdir: Path, start: Path) -> Admission:
         rootdir=rootdir.as_posix(),
         plan_root=(repository or start).joinpath(plan.root).as_posix(),
         entries={test.id: Entry(test.decision, test.order, test.duration_s) for test in plan.tests},
+        functions=plan_functions(plan),
+    )
+
+
+def plan_functions(plan: Plan) -> frozenset[NodeId]:
+    """Entries of a plan that stand for all tests of a function."""
+    return frozenset(
+        test.id for test in plan.tests if any(reason.code == UNSTABLE_REASON for reason in test.reasons)
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fastci_ml.execution.results import PlanResults, Result
+from fastci_ml.execution.entry_results import Result
+from fastci_ml.execution.results import PlanResults
 from fastci_ml.metrics.ordering import apfd, apfdc
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.outcomes import FailureClass

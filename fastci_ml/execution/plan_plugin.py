@@ -145,13 +145,14 @@ class PlanPlugin:
         if self._workerinput is not None:
             return
         plan_id = self._admission.plan_id(report.nodeid)
-        if plan_id not in self._admission.entries and hasattr(report, "node"):
+        entry_id = self._admission.entry_id(plan_id)
+        if entry_id not in self._admission.entries and hasattr(report, "node"):
             # Only xdist sets `node`, and only its --dist=loadgroup appends "@group" to ids.
             ungrouped = NodeId(plan_id.rpartition("@")[0])
             plan_id = ungrouped if ungrouped in self._admission.entries else plan_id
         self._ran.add(plan_id)
         if report.failed:
-            self._failed.add(plan_id)
+            self._failed.add(self._admission.entry_id(plan_id))
 
     # First, so that what a worker found is in its output before xdist sends it.
     @pytest.hookimpl(tryfirst=True)

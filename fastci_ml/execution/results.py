@@ -14,16 +14,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from fastci_ml.errors import GitError, PlanError, ReportError
+from fastci_ml.errors import GitError, ReportError
+from fastci_ml.execution.entry_results import Result, fold_results
+from fastci_ml.execution.ran_plan import bytes_of_plan, from_top, load_plan, project_of
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
-from fastci_ml.records.ids import NodeId
+from fastci_ml.records.ids import NodeId, without_project
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import FOLLOWED_PROPERTY, Followed, Plan
 from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
 from fastci_ml.sources.junit import read_junit
 from fastci_ml.sources.junit_ids import JunitIds
+from fastci_ml.sources.projects import prefix_report, repository_top
 from fastci_ml.sources.rank_reports import with_rank_logs
 from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
@@ -35,35 +37,20 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """How one test ended in the run, its attempts taken together.
-
-    Attributes
-    ----------
-    failure_class : FailureClass
-        `NONE` if it did not fail, `TEST` if any attempt is a test failure, `FLAKY` if it failed and passed.
-    duration_s : float
-        Sum over its attempts; NaN when unknown.
-    """
-
-    failure_class: FailureClass
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResults:
     """A plan and what its run left.
 
     Attributes
     ----------
     plan : Plan
-        As read.
+        As read, its ids from the top of the repository.
     digest : str
         SHA-256 of the bytes of the plan and of the reports, whatever their names and order.
     run_id : str
         Of the CI run.
     results : mapping of NodeId to Result
-        Every test with a result, also those that the plan does not name.
+        Every test with a result, also those that the plan does not name; tests that an entry of their
+        function stands for together.
     finished_at : datetime
         When the results were there, UTC.
     executions, runs, changes : pyarrow.Table
@@ -103,7 +90,8 @@ def read_results(
         JUnit XML files and report logs of this one run, or folders of them;
         below a folder other files are passed over.
     root : Path
-        Repository: says what the plan's change touched. Without it the run is kept and its change unknown.
+        Folder of the settings in the repository, which says what the plan's change touched. Without one the
+        run is kept and its change unknown.
     run_id : str, optional
         Of the CI run, which may come in several parts; taken from `digest` by default, so that a repetition
         is the same run.
@@ -128,8 +116,10 @@ def read_results(
         If a report cannot be read, there is none, the run lies in the future, or it
         did not follow the plan.
     """
-    content = _bytes_of_plan(plan_path)
-    plan = _load(content, plan_path)
+    content = bytes_of_plan(plan_path)
+    plan = load_plan(content, plan_path)
+    project = project_of(plan, root)
+    plan = from_top(plan)
     reports = _find_reports(paths)
     files = [report.path for report in reports]
     digest = _digest(content, files)
@@ -137,8 +127,10 @@ def read_results(
     # key a test that is missing in the last part would take the place of its result in another.
     shard = "" if run_id is None else digest[:16]
     run_id = run_id or f"plan-{digest[:16]}"
-    ids = JunitIds((test.id for test in plan.tests), root)
-    report = join_reports([_read_report(report, ids, rules) for report in reports])
+    # Names in the reports start where pytest's root was, as did those of the listing behind the plan.
+    names = (without_project(test.id, project) for test in plan.tests)
+    ids = JunitIds(names, repository_top(root) / project)
+    report = prefix_report(join_reports([_read_report(report, ids, rules) for report in reports]), project)
     if logs:
         report = with_rank_logs(report, {WHOLE_RUN: logs}, rules)
     notes = _check_followed(report, plan, files)
@@ -146,7 +138,7 @@ def read_results(
     check_clock(files[0], run_id, finished_us, now or datetime.now(UTC))
     started_at, finished_at = _moment(started_us), _moment(finished_us)
     executions = executions_table(report, run_id=run_id, job="", shard=shard, lane=storable(plan.lane))
-    results = _fold(executions)
+    results = fold_results(executions, plan)
     missing = [test.id for test in plan.tests if test.decision.is_run and test.id not in results]
     changes, note = _changes(plan, root, run_id)
     run = {
@@ -170,23 +162,6 @@ def read_results(
         changes=changes,
         notes=(*notes, *report.notes, *note),
     )
-
-
-def _bytes_of_plan(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise PlanError(f"{path}: {error.strerror}", hint="fastci-ml rank --out plan.json") from error
-
-
-def _load(content: bytes, path: Path) -> Plan:
-    try:
-        plan = loads_plan(content.decode("utf-8"), name=str(path))
-        # JSON can spell halves of characters, which neither a file nor the store can hold.
-        "".join((plan.base, plan.head, plan.lane, *(test.id for test in plan.tests))).encode("utf-8")
-    except UnicodeError as error:
-        raise PlanError(f"{path}: text that is not UTF-8: {error}") from error
-    return plan
 
 
 def _find_reports(paths: Sequence[Path]) -> list[ReportFile]:
@@ -237,43 +212,6 @@ def _span_us(report: Report, files: Sequence[Path]) -> tuple[int, int]:
 
 def _moment(microseconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-
-
-def _fold(executions: pa.Table) -> dict[NodeId, Result]:
-    """One result a test, from its attempts; attempts without a result of their own count for nothing."""
-    results: dict[NodeId, Result] = {}
-    rows = zip(
-        *(
-            executions.column(name).to_pylist()
-            for name in ("node_id", "outcome", "failure_class", "duration_s")
-        ),
-        strict=True,
-    )
-    for node_id, outcome, word, duration_s in rows:
-        before = results.get(node_id)
-        if outcome == Outcome.UNKNOWN and before is None:
-            continue
-        found = FailureClass(word)
-        if before is not None:
-            found = max(before.failure_class, found, key=_severity)
-            duration_s = _add(before.duration_s, duration_s)
-        results[NodeId(node_id)] = Result(failure_class=found, duration_s=duration_s)
-    return results
-
-
-def _severity(failure_class: FailureClass) -> int:
-    if failure_class is FailureClass.TEST:
-        return 3
-    if failure_class is FailureClass.FLAKY:
-        return 1
-    return 0 if failure_class is FailureClass.NONE else 2
-
-
-def _add(one: float, other: float) -> float:
-    """Sum of two durations of which one may be unknown."""
-    if one != one:
-        return other
-    return one if other != other else one + other
 
 
 def _with_missing(

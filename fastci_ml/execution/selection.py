@@ -91,28 +91,33 @@ def select(ids: Sequence[NodeId], seen: Sequence[NodeId], admission: Admission) 
     left_out: Counter[str] = Counter()
     expected_s = saved_s = 0.0
     n_untimed = 0
+    timed: set[NodeId] = set()  # an entry of a function has the duration of all its tests
     for place, node_id in enumerate(ids):
-        entry = admission.entries.get(node_id)
+        entry_id = admission.entry_id(node_id)
+        entry = admission.entries.get(entry_id)
+        duration_s = None if entry is None else 0.0 if entry_id in timed else entry.duration_s
+        timed.add(entry_id)
         if entry is not None and not entry.decision.is_run:
             left_out[entry.decision.value] += 1
-            saved_s += entry.duration_s or 0.0
+            saved_s += duration_s or 0.0
             continue
         kept.append(place)
         if entry is None:
             unknown.append(node_id)
-        if entry is None or entry.duration_s is None:
+        if duration_s is None:
             n_untimed += 1
         else:
-            expected_s += entry.duration_s
+            expected_s += duration_s
     planned = {node_id for node_id, entry in admission.entries.items() if entry.decision.is_run}
-    collected = set(seen)
+    collected = {admission.entry_id(node_id) for node_id in seen}
+    staying = {admission.entry_id(node_id) for node_id in ids}
     return kept, Tally(
         n_collected=len(ids),
         n_kept=len(kept),
         left_out=dict(sorted(left_out.items())),
         unknown=unknown,
         missing=sorted(planned - collected),
-        n_deselected=len((planned & collected).difference(ids)),
+        n_deselected=len((planned & collected) - staying),
         expected_s=expected_s,
         n_untimed=n_untimed,
         saved_s=saved_s,
@@ -126,5 +131,7 @@ def rank_key(node_id: NodeId, admission: Admission) -> tuple[int, str]:
     test is most often one that the change brings or renames: nothing vouches for it, and it is the likeliest
     to fail. At the end it would also be the first that a time limit cuts off.
     """
-    entry = admission.entries.get(node_id)
-    return (0 if entry is None else entry.order, node_id)
+    entry_id = admission.entry_id(node_id)
+    entry = admission.entries.get(entry_id)
+    # Tests of one function keep their usual order: their own ids would order them anew in each run.
+    return (0, node_id) if entry is None else (entry.order, entry_id)
