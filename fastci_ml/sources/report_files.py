@@ -158,12 +158,21 @@ def _add(
 ) -> None:
     """Take a report in, unless it is in already for the same run.json."""
     speaker = _run_file_of(path, top)
-    speakers = seen.setdefault(os.path.realpath(path), set())
+    speakers = seen.setdefault(_identity(path), set())
     # Two shards may hold links to one file: each of them claims it, and which is right is for others to say.
     # Without a run.json a second way to the file tells nothing new.
     if speaker not in speakers and not (speaker is None and speakers):
         speakers.add(speaker)
         listing.files.append(ReportFile(path, kind, speaker))
+
+
+def _identity(path: Path) -> str:
+    """Text that is the same for every way to one file, hard links included."""
+    try:
+        found = path.stat()
+    except OSError:
+        return os.path.realpath(path)  # it has just gone away
+    return f"{found.st_dev} {found.st_ino}" if found.st_ino else os.path.realpath(path)
 
 
 def recognise(path: Path, *, has_mapping: bool = False) -> ReportKind:

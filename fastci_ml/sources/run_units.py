@@ -102,16 +102,20 @@ def gather_units(
     """
     units: dict[tuple[object, ...], Unit] = {}
     problems: list[str] = []
+    names: dict[str, str] = {}
     for file in files:
         info = options if file.run_file is None else infos[file.run_file]
         if info is None:
             continue  # under another name the run would be one too many
         if not info.run_id:
             try:
-                info = replace(info, run_id=f"{file.path.stem}-{fingerprints.digest(file.path)[:12]}")
+                content = fingerprints.digest(file.path)
             except ReportError as error:
                 problems.append(str(error))
                 continue
+            # A copy under another name is no other run.
+            name = names.setdefault(content, f"{file.path.stem}-{content[:12]}")
+            info = replace(info, run_id=name)
         _unit_of(units, info, file.run_file, lane, project).files.append(file)
     used = {file.run_file for file in files}
     for path, info in infos.items():
