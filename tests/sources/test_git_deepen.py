@@ -201,6 +201,20 @@ def test_treeless_clone_that_may_not_fetch_is_unknown(upstream):
     assert caught.value.code == "missing_objects"
 
 
+def test_server_that_gives_the_ends_of_branches_only_is_deepened_until_the_base_shows(upstream, monkeypatch):
+    """Servers of the first protocol refuse the id of a commit that is no end of a branch."""
+    root = upstream.clone("--depth=1")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.version")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "0")
+    base = upstream.main[-4]
+    refused = subprocess.run(["git", "fetch", "origin", base], cwd=root, check=False, capture_output=True)
+    assert b"unadvertised object" in refused.stderr
+    change = Repository(root).changes(base, "HEAD", limits=LIMITS)
+    assert change.base == base
+    assert change.notes == ("the shallow clone was deepened by 50 commits from origin",)
+
+
 # --- bounds, and what stays as it was -----------------------------------------------------------------------
 
 

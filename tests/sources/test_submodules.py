@@ -117,6 +117,8 @@ def test_submodule_that_cannot_be_asked_changes_as_a_whole(repo, lib, tmp_path, 
     assert not change.touches("libs/library.py")
     (note,) = change.notes
     assert note.startswith("submodule libs/lib: everything below it counts as changed: ")
+    if how in ("not cloned", "folder gone"):
+        assert "is not checked out; what helps: git submodule update --init libs/lib" in note
 
 
 def test_shell_variables_of_a_hook_do_not_lead_into_the_wrong_repository(repo, monkeypatch):
