@@ -29,6 +29,7 @@ from fastci_ml.features.log_rows import (
 )
 from fastci_ml.records.changes import ChangeStatus, FileChange
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
+from fastci_ml.records.ids import is_worker
 from fastci_ml.records.unstable_ids import HistoryKeys, Instability
 from fastci_ml.records.unstable_search import find_unstable
 from fastci_ml.sources.parameter_names import ParameterNames
@@ -204,6 +205,11 @@ def build_log(
     is_known = (row_runs >= 0) & (started[row_runs] != NO_TIME) if len(started) else row_runs >= 0
     lane_codes, lane_names = encode(rows.column("lane"))
     node_codes, node_names = encode(rows.column("node_id"))
+    verdicts = attempt_verdicts(rows)
+    # That workers disagree says nothing about any one test, and a worker is none that could be planned.
+    workers = np.flatnonzero([is_worker(name) for name in node_names])
+    if len(workers):
+        verdicts[np.isin(node_codes, workers)] = UNCLEAR
     # Runs are numbered by start, then by id and lane (names are sorted, so codes order them).
     n_lanes = max(1, len(lane_names))
     lane_runs, run = np.unique(row_runs[is_known] * n_lanes + lane_codes[is_known], return_inverse=True)
@@ -219,7 +225,7 @@ def build_log(
         # shards or attempts of the CI were made apart.
         job=encode(rows.column("job"))[0][is_known],
         part=row_parts(rows)[is_known],
-        verdict=attempt_verdicts(rows)[is_known],
+        verdict=verdicts[is_known],
         duration_s=numbers(rows.column("duration_s"))[is_known],
     )
     if unstable is None:

@@ -5,12 +5,16 @@ A node id is stored as pytest printed it: never unescaped, never used as a file 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NewType
 
 NodeId = NewType("NodeId", str)
 CommitSha = NewType("CommitSha", str)
+
+
+_WORKER = re.compile(r"gw\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,17 @@ def without_project(node_id: str, project: str) -> NodeId:
         else:
             break
     return NodeId("../" * len(folders) + node_id)
+
+
+def is_worker(node_id: str) -> bool:
+    """Whether an id is a worker of pytest-xdist: its report names one where workers collected other tests.
+
+    Examples
+    --------
+    >>> is_worker("gw0"), is_worker("services/a/gw12"), is_worker("gw0.py::test_x")
+    (True, True, False)
+    """
+    return _WORKER.fullmatch(node_id.rpartition("/")[2]) is not None
 
 
 def read_collected(text: str) -> list[str]:
