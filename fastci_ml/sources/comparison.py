@@ -77,10 +77,10 @@ def compare(reader: GitReader, base: str, head: str) -> Comparison:
             hint="--base origin/main, or the branch that this one will be merged into",
             code="zero_base",
         )
-    (head_sha,) = reader.objects([(head, "commit")])
     try:
-        (base_sha,) = reader.objects([(base, "commit")])
+        head_sha, base_sha = reader.objects([(head, "commit"), (base, "commit")])
     except GitError as error:
+        reader.objects([(head, "commit")])  # whose absence is an error of its own
         raise UnknownChangeError(str(error), hint=error.hint, code="unknown_base") from error
     starts = merge_bases(reader, base_sha, head_sha)
     _check(reader, (base, base_sha), (head, head_sha), starts)
