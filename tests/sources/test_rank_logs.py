@@ -90,6 +90,16 @@ def test_a_message_that_was_cut_off_stays_test(share: float) -> None:
     assert found.failure_class is FailureClass.TEST
 
 
+def test_a_list_of_ranks_that_was_cut_off_may_lack_the_assertion() -> None:
+    text = (RECORDINGS / "disk" / "launcher.log").read_text()
+    text = text[text.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError") :]
+    text = text.replace("OSError: [Errno 28] No space left on device", "AssertionError: rank is not 0")
+    text = text.replace("RuntimeError: [/pytorch/", "OSError: [Errno 28] No space left on device [/")
+    assert classify(Outcome.FAILED, "call", text).rule == "assertion"
+    found = classify(Outcome.FAILED, "call", text[: text.index("Root Cause")])
+    assert (found.failure_class, found.rule) == ("test", "child-failed")
+
+
 def test_an_exception_of_any_rank_is_test_whenever_and_wherever_it_came(tmp_path: Path) -> None:
     error_file(tmp_path, 0, "OSError: [Errno 28] No space left on device", 100)
     error_file(tmp_path, 5, "RuntimeError: shapes [2] and [3] do not match", 900)
