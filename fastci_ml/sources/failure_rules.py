@@ -6,7 +6,7 @@ What they look at is `Evidence`: a failure's own words, lines of its processes' 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -184,6 +184,18 @@ class Rule:
         why = f"{', '.join(quotes)}, but {', '.join(against)}" if quotes else ""
         return Trial(self, is_match=False, is_near=bool(quotes), why=why)
 
+    def may_match(self, texts: Sequence[str]) -> bool:
+        """Whether any of `texts` holds what the rule cannot do without: a cheap answer, never a wrong no."""
+        wanted = self.any or self.all[:1]
+        for pattern in wanted:
+            if not pattern.needs:
+                return True
+            for needed in pattern.needs:
+                for text in texts:
+                    if needed in text:
+                        return True
+        return not wanted
+
     def patterns(self) -> tuple[Pattern, ...]:
         """All patterns of the rule."""
         return (*self.any, *self.all, *self.none)
@@ -237,10 +249,11 @@ class FailureRules:
         is_program_error : bool
             Then only a rule of the project may match: the shipped ones would match what the error quotes.
         """
+        texts = [text for place in Place if (text := evidence.text(place))]
         for rule in self.rules:
             if is_program_error and rule.origin is Origin.SHIPPED:
                 continue
-            if rule.matches(evidence):
+            if rule.may_match(texts) and rule.matches(evidence):
                 return rule
         return None
 
