@@ -119,6 +119,10 @@ class HistoryStore:
         """Whether what has this digest was ingested, also when it was compacted or pruned since."""
         return self._retry(lambda: digest in self._digests(list_parts(self.directory / RUNS.name)))
 
+    def digests(self) -> frozenset[str]:
+        """Digests for which `has` is true: those who ask for many list the store once."""
+        return self._retry(lambda: frozenset(self._digests(list_parts(self.directory / RUNS.name))))
+
     def read(self, frame: Frame, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read one table with pandas.
 

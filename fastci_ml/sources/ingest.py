@@ -194,7 +194,9 @@ class _Ingest:
         self._ids = JunitIds(options.collected, options.root)
         self._ids_of_selected: dict[tuple[str, ...], JunitIds] = {}
         self._fingerprints = Fingerprints()
-        self._reader = UnitReader(self._read_file, store.has, self._fingerprints, options.now, options.rules)
+        self._reader = UnitReader(
+            self._read_file, store.digests().__contains__, self._fingerprints, options.now, options.rules
+        )
         self._known = KnownRuns(store, ())
 
     def tell_odd(self, line: str) -> None:

@@ -193,8 +193,7 @@ def recognise(path: Path, *, has_mapping: bool = False) -> ReportKind:
     packing = next((name for magic, name in _PACKED if head.startswith(magic)), "")
     if packing or head[257:262] == b"ustar":
         raise PackedError(f"{path}: packed ({packing or 'tar'}): unpack it first")
-    # NULs between the letters and a mark before them: UTF-16 looks the same without.
-    text = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")
+    text = _without_marks(head)
     if text.startswith(b"<"):
         if b"<testsuite" in text or b":testsuite" in text:
             return ReportKind.JUNIT
@@ -208,6 +207,11 @@ def recognise(path: Path, *, has_mapping: bool = False) -> ReportKind:
     raise ReportError(f"{path}: neither JUnit XML nor a pytest report log")
 
 
+def _without_marks(head: bytes) -> bytes:
+    """Text without NULs between its letters and a mark before them: UTF-16 looks the same then."""
+    return head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")
+
+
 def _should_be_report(path: Path) -> bool:
     """Whether a file that is no report is worth a line: a JUnit file that was cut off, or nobody can tell."""
     try:
@@ -216,7 +220,8 @@ def _should_be_report(path: Path) -> bool:
     except (ReportError, OSError):
         return True  # it cannot be looked into
     # With a root of its own an XML file is something else, a coverage report say.
-    return path.suffix == ".xml" and re.search(rb"<[A-Za-z]", head) is None
+    text = _without_marks(head)
+    return path.suffix == ".xml" and not (text.startswith(b"<") and re.search(rb"<[A-Za-z]", text))
 
 
 def _walk(top: Path, listing: Listing, report_folders: list[Path]) -> Iterator[Path]:
