@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+import torch
 import torch.distributed as dist
 
 from minitrain.errors import TrainError
@@ -21,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         "assignments", nargs="*", metavar="KEY=VALUE", help="such as parallel.tp=2 run.steps=50"
     )
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # for work this small, a second one costs more than it gives
     if "RANK" in os.environ:  # started by torchrun
         dist.init_process_group("gloo")
     try:

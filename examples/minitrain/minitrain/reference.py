@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from minitrain.recipes import recipe
 from minitrain.trainer import run
 
@@ -42,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("recipe", nargs="?", help="of a new file; else the file says it")
     parser.add_argument("assignments", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
     if options.recipe is None:
         stored = json.loads(options.file.read_text())
         name, assignments = stored["recipe"], stored["assignments"]

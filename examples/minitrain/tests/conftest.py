@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "recipe(name, *assignments, world, checks): the run of a test, its number of ranks, and the "
+        "recipe(name, *assignments, world, checks): the run of a test, the ranks that it needs, and the "
         f"quantities that it checks, each with {', '.join(STRICTNESS)}",
     )
     config.addinivalue_line("markers", "smoke: the best minute of the suite")
@@ -55,7 +55,7 @@ def _check_declaration(test: str, marker: pytest.Mark) -> None:
     """Refuse a declaration that is not true of its run."""
     config = recipe(marker.args[0], marker.args[1:])
     problems = [problem.message for problem in validate(config)]
-    if config.parallel.world != marker.kwargs["world"]:
+    if config.parallel.world > marker.kwargs["world"]:
         problems.append(f"world={marker.kwargs['world']}, but its layout has {config.parallel.world} ranks")
     problems += [
         f"{kind!r} is no strictness" for kind in marker.kwargs["checks"].values() if kind not in STRICTNESS
@@ -75,21 +75,35 @@ def launcher(
 
 
 @pytest.fixture
-def train(request: pytest.FixtureRequest, launcher: Pool | Torchrun, tmp_path: Path) -> Iterator[Train]:
+def train(request: pytest.FixtureRequest, launcher: Pool | Torchrun, tmp_path: Path) -> Train:
     marker = request.node.get_closest_marker("recipe")
     override = tuple(request.config.getoption("--assign"))
-    started_s = launcher.start_s
-    train = Train(launcher, tmp_path, request.node.nodeid, marker.args, marker.kwargs["world"], override)
-    yield train
-    properties = {
-        "world": marker.kwargs["world"],
-        "runs": len(train.runs),
-        "seconds_in_steps": round(sum(run.seconds_in_steps for run in train.runs), 3),
-        "seconds_of_start": round(launcher.start_s - started_s, 3),
-    }
-    request.node.user_properties.extend(properties.items())
+    return Train(launcher, tmp_path, request.node.nodeid, marker.args, marker.kwargs["world"], override)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Tell how long the runs of a test took, and hold a test that passed to its declaration."""
+    train = pyfuncitem.funcargs.get("train")
+    if not isinstance(train, Train):
+        return (yield)
+    started_s = train.launcher.start_s
+    try:
+        result = yield
+    finally:
+        properties = {
+            "world": train.world,
+            "runs": len(train.runs),
+            "seconds_in_steps": round(sum(run.seconds_in_steps for run in train.runs), 3),
+            "seconds_of_start": round(train.launcher.start_s - started_s, 3),
+        }
+        pyfuncitem.user_properties.extend(properties.items())
+    marker = pyfuncitem.get_closest_marker("recipe")
+    assert marker is not None
     declared = set(marker.kwargs["checks"])
     assert train.looked_at == declared, f"looked at {sorted(train.looked_at)}, declared {sorted(declared)}"
+    assert train.n_ranks_used == train.world, f"used {train.n_ranks_used} ranks, declared {train.world}"
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

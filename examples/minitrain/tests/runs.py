@@ -80,28 +80,31 @@ class Train:
     ) -> None:  # fmt: skip
         self.launcher, self.tmp_path, self.test = launcher, tmp_path, test
         self.declared, self.world, self.override = declared, world, override
+        self.config = recipe(declared[0], declared[1:])  # as declared
         self.runs: list[Run] = []
         self.looked_at: set[str] = set()
+        self.n_ranks_used = 0
         self._n_jobs = 0
 
-    def __call__(self, *assignments: str, folder: str = "run", world: int | None = None) -> Run:
+    def __call__(self, *assignments: str, folder: str = "run") -> Run:
         """Train with more assignments; runs in the same folder find each other's checkpoints."""
         name, *declared = self.declared
         directory = self.tmp_path / folder
         places = [f"run.dir={directory}", f"data.dir={self.tmp_path / 'data'}"]
         config = recipe(name, [*declared, *assignments, *self.override, *places])
-        records = self.on_ranks(run, config, world=world or self.world)
+        records = self.on_ranks(run, config, world=config.parallel.world)
         self.runs.append(Run(records, directory, self.looked_at))
         return self.runs[-1]
 
     def plain(self, *assignments: str, folder: str = "plain") -> Run:
         """Train the same model on the same data on one rank."""
-        return self(*PLAIN, *assignments, folder=folder, world=1)
+        return self(*PLAIN, *assignments, folder=folder)
 
     def on_ranks(
         self, function: Callable[..., Any], *arguments: Any, world: int, timeout_s: float = TIMEOUT_S
     ) -> Any:
         """Run an importable function on some ranks, and return what rank 0 returned."""
         self._n_jobs += 1
+        self.n_ranks_used = max(self.n_ranks_used, world)
         store = self.tmp_path / f"store-{self._n_jobs}"
         return self.launcher.run(Job(function, arguments, world, self.test, store), timeout_s)
