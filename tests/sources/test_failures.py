@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.sources.failures import Classification, classify, first_line
+from fastci_ml.sources.junit import read_junit
 
 
 @pytest.mark.parametrize(
@@ -90,3 +93,17 @@ def test_the_first_line_is_short_and_not_blank() -> None:
     assert first_line(" \n\t\n one \n two") == "one"
     assert len(first_line("x" * 10_000)) == 200
     assert first_line("\n" * 10_000) == ""
+
+
+def test_the_type_attribute_of_a_junit_failure_counts(tmp_path: Path) -> None:
+    cases = [
+        ("java.lang.AssertionError", "No space left on device"),
+        ("java.io.IOException", "No space left on device"),
+        ("ValueError", "No space left on device"),
+    ]
+    body = "".join(
+        f"<testcase classname='T' name='t{i}'><failure type='{kind}' message='{message}'/></testcase>"
+        for i, (kind, message) in enumerate(cases)
+    )
+    (tmp_path / "j.xml").write_text(f"<testsuite>{body}</testsuite>")
+    assert read_junit(tmp_path / "j.xml").rules == {0: "assertion", 1: "disk-full", 2: "program-error"}
