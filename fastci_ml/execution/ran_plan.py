@@ -9,7 +9,8 @@ from fastci_ml.errors import PlanError
 from fastci_ml.records.ids import with_project
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import Plan
-from fastci_ml.sources.projects import checked_project, default_project
+from fastci_ml.sources.projects import default_project
+from fastci_ml.sources.run_file import parse_project
 
 
 def bytes_of_plan(path: Path) -> bytes:
@@ -34,9 +35,12 @@ def load_plan(content: bytes, path: Path) -> Plan:
 def project_of(plan: Plan, root: Path) -> str:
     """Folder that pytest's ids start from: what the plan says, else that of the settings."""
     project = plan.summary.get("project")
-    if isinstance(project, str):
-        return checked_project(project)
-    return plan.root or default_project(root)
+    if not isinstance(project, str):
+        return plan.root or default_project(root)
+    try:
+        return parse_project(project)
+    except ValueError as error:
+        raise PlanError(f"plan: {error}", hint="fastci-ml rank --out plan.json") from error
 
 
 def from_top(plan: Plan) -> Plan:

@@ -6,13 +6,12 @@ starts at the folder that holds ``.git``.
 
 from __future__ import annotations
 
-import os
-import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastci_ml.errors import UsageError
 from fastci_ml.records.ids import with_project
+from fastci_ml.sources.run_file import parse_project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +50,10 @@ def checked_project(text: str) -> str:
     >>> checked_project("./services/a/"), checked_project(".")
     ('services/a', '')
     """
-    path = posixpath.normpath(text.replace(os.sep, "/"))
-    if path.startswith(("/", "../")) or path == "..":
-        raise UsageError(
-            f"--project {text!r}: expected the folder of a project, from the top of the repository",
-            hint="--project services/a",
-        )
-    return "" if path == "." else path
+    try:
+        return parse_project(text)
+    except ValueError as error:
+        raise UsageError(f"--project: {error}", hint="--project services/a") from error
 
 
 def prefix_report(report: Report, project: str) -> Report:

@@ -104,7 +104,12 @@ def test_settings_at_the_top_and_tests_of_a_project(
     found = answer(capsys, "outcome", "plan.json", "junit.xml", "--no-mlflow")["metrics"]
     assert (found["n_run"], found["n_missing"], found["n_unplanned"]) == (2, 0, 0)
     assert main([*rank, "--project", "../elsewhere"]) == 2
-    assert "expected the folder of a project" in capsys.readouterr().err
+    assert "--project: project '../elsewhere', expected a path from the top" in capsys.readouterr().err
+    plan = json.loads(Path("plan.json").read_text())
+    plan["summary"]["project"] = "/etc"
+    Path("plan.json").write_text(json.dumps(plan))
+    assert main(["outcome", "plan.json", "junit.xml", "--no-mlflow"]) == 3
+    assert "project '/etc', expected a path from the top" in capsys.readouterr().err
 
 
 def test_plan_of_before_with_a_root_is_followed_and_its_outcome_read(
