@@ -17,6 +17,7 @@ from fastci_ml.records.progress import ProgressHook, silent
 from fastci_ml.sources.expectations import find_shortfall
 from fastci_ml.sources.failure_rules import FailureRules
 from fastci_ml.sources.fingerprints import Fingerprints
+from fastci_ml.sources.flaky_attempts import old_failures, settle_attempts
 from fastci_ml.sources.history import HistoryStore
 from fastci_ml.sources.history_tables import numbers, storable
 from fastci_ml.sources.junit import read_junit
@@ -265,6 +266,7 @@ class _Ingest:
         result = self._result
         found = self._reader.read(units)
         shortfall = find_shortfall(found, self._known)
+        settle_attempts(found, self._known)
         result.n_duplicates += sum(one.n_copies + (len(one.used) if one.is_known else 0) for one in found)
         result.n_incomplete_runs += shortfall.is_incomplete
         result.n_absent_shards += shortfall.n_absent_shards
@@ -289,7 +291,7 @@ class _Ingest:
         for made in rows:
             if self._store.append_tables(made.executions, made.runs, made.changes, digest=made.digest):
                 result.n_runs += 1
-                result.n_executions += made.executions.num_rows
+                result.n_executions += made.executions.num_rows - made.n_rewritten
             else:
                 result.n_duplicates += made.n_files
 
@@ -306,7 +308,8 @@ class _Ingest:
             return None
         try:
             span = span_us(info, one.report) if one.report is not None else self._span_without_report(one)
-            executions = unit_executions(info, one.report, one.gaps)
+            rewritten = old_failures(one, self._known)
+            executions = unit_executions(info, one.report, one.gaps, rewritten)
         except ReportError as error:
             one.problems.append(str(error))
             return None
@@ -323,6 +326,7 @@ class _Ingest:
             changes=changes_table(info.run_id, files),
             digest=one.digest if one.used else digest_of(info, one.gaps, NO_REPORT),
             n_files=len(one.used),
+            n_rewritten=0 if rewritten is None else rewritten.num_rows,
             n_unjoined=0 if one.report is None else int((~one.report.is_joined).sum()),
         )
 

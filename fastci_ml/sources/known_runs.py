@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from fastci_ml.records.frames import EXECUTIONS, RUNS
+from fastci_ml.records.frames import ATTEMPTS_A_RUN, EXECUTIONS, RUNS
 from fastci_ml.records.outcomes import Outcome
 from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.history_tables import codes, numbers, pack
+from fastci_ml.sources.history_tables import codes, indices, numbers, pack
 
 # Source of a row of RUNS without reports: the shard is known to have been there, and left no result.
 NO_REPORT = "no report"
@@ -64,7 +64,9 @@ class KnownRuns:
         self._store = store
         self._run_ids = frozenset(run_ids)
         self._runs: dict[tuple[str, str, str], KnownRun] | None = None
-        self._tests: dict[tuple[str, str, str], KnownTests] | None = None
+        self._table: pa.Table | None = None
+        # Rows of that table by (run, job, lane), then by shard.
+        self._rows: dict[tuple[str, str, str], dict[str, np.ndarray]] = {}
 
     def run(self, run_id: str, job: str, shard: str) -> KnownRun | None:
         """Row of RUNS of one shard; None where there is none."""
@@ -80,9 +82,38 @@ class KnownRuns:
 
     def tests(self, run_id: str, job: str, lane: str) -> KnownTests:
         """Tests of a job on one lane."""
-        if self._tests is None:
-            self._tests = dict(self._read_tests())
-        return self._tests.get((run_id, job, lane), KnownTests(frozenset(), frozenset()))
+        table = self._executions()
+        rows = np.concatenate([np.empty(0, np.int64), *self._rows.get((run_id, job, lane), {}).values()])
+        is_result = _is_one_of(table, rows, [word for word in Outcome if word is not Outcome.UNKNOWN])
+        return KnownTests(with_result=_ids(table, rows[is_result]), all=_ids(table, rows))
+
+    def ids(
+        self, run_id: str, job: str, shard: str, lane: str, outcomes: Collection[Outcome], *, not_in: int
+    ) -> frozenset[str]:
+        """Tests of one shard on one lane with such an outcome in another attempt of the CI than `not_in`."""
+        table = self._executions()
+        rows = self._rows.get((run_id, job, lane), {}).get(shard, np.empty(0, np.int64))
+        rows = rows[_is_one_of(table, rows, outcomes)]
+        return _ids(table, rows[_ci_attempts(table, rows) != not_in])
+
+    def failures(
+        self, run_id: str, job: str, shard: str, lane: str, node_ids: Collection[str], *, not_in: int
+    ) -> pa.Table:
+        """Table of EXECUTIONS: failures of some tests of one shard and lane in other attempts of the CI."""
+        table = self._store.scan(EXECUTIONS)
+        is_wanted = np.ones(table.num_rows, bool)
+        wanted = (
+            ("run_id", {run_id}),
+            ("job", {job}),
+            ("shard", {shard}),
+            ("lane", {lane}),
+            ("node_id", node_ids),
+        )
+        for name, values in wanted:
+            is_wanted &= _is_in(table.column(name), values)
+        rows = np.flatnonzero(is_wanted)
+        rows = rows[_is_one_of(table, rows, [word for word in Outcome if word.is_failure])]
+        return table.take(indices(rows[_ci_attempts(table, rows) != not_in]))
 
     def add(self, key: tuple[str, str, str], run: KnownRun) -> None:
         """Take note of a row of RUNS that was appended since."""
@@ -93,7 +124,7 @@ class KnownRuns:
             table = self._store.scan(RUNS)
             starts, ends = numbers(table.column("started_at")), numbers(table.column("finished_at"))
             self._runs = {}
-            for row in self._rows_of_runs(table).tolist():
+            for row in np.flatnonzero(_is_in(table.column("run_id"), self._run_ids)).tolist():
                 told = {name: table.column(name)[row].as_py() for name in _TEXTS}
                 key = told.pop("run_id"), told.pop("job"), told.pop("shard")
                 self._runs[key] = KnownRun(
@@ -105,34 +136,46 @@ class KnownRuns:
                 )
         return self._runs
 
-    def _read_tests(self) -> Iterator[tuple[tuple[str, str, str], KnownTests]]:
-        table = self._store.scan(EXECUTIONS, columns=[*_GROUP, "node_id", "outcome"])
-        rows = self._rows_of_runs(table)
-        if not len(rows):
-            return
-        groups = pack([table.column(name) for name in _GROUP])[rows]
-        order = np.argsort(groups, kind="stable")
-        rows, groups = rows[order], groups[order]
-        node_codes, node_ids = codes(table.column("node_id"))
-        outcome_codes, outcomes = codes(table.column("outcome"))
-        is_result = np.array([word != Outcome.UNKNOWN for word in outcomes.to_pylist()], bool)
-        names = node_ids.to_pylist()
-        for members in np.split(rows, np.flatnonzero(np.diff(groups)) + 1):
-            run_id, job, lane = (table.column(name)[int(members[0])].as_py() for name in _GROUP)
-            found = node_codes[members]
-            results = found[is_result[outcome_codes[members]]]
-            yield (
-                (run_id, job, lane),
-                KnownTests(
-                    with_result=frozenset(names[code] for code in results.tolist()),
-                    all=frozenset(names[code] for code in found.tolist()),
-                ),
-            )
+    def _executions(self) -> pa.Table:
+        """Rows of the runs, sorted by their place in `_GROUP`."""
+        if self._table is None:
+            table = self._store.scan(EXECUTIONS, columns=[*_GROUP, "shard", "node_id", "attempt", "outcome"])
+            rows = np.flatnonzero(_is_in(table.column("run_id"), self._run_ids))
+            self._table = table = table.take(indices(rows)).unify_dictionaries().combine_chunks()
+            places = [*_GROUP, "shard"]
+            groups = pack([table.column(name) for name in places]) if table.num_rows else rows
+            order = np.argsort(groups, kind="stable")
+            for members in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+                if len(members):
+                    *place, shard = (table.column(name)[int(members[0])].as_py() for name in places)
+                    run_id, job, lane = place
+                    self._rows.setdefault((run_id, job, lane), {})[shard] = members
+        return self._table
 
-    def _rows_of_runs(self, table: pa.Table) -> np.ndarray:
-        """Rows of the runs that are asked about."""
-        if not table.num_rows:
-            return np.empty(0, np.int64)
-        run_codes, names = codes(table.column("run_id"))
-        is_wanted = np.array([name in self._run_ids for name in names.to_pylist()], bool)
-        return np.flatnonzero(is_wanted[run_codes])
+
+def _is_in(column: pa.ChunkedArray, values: Collection[str]) -> np.ndarray:
+    """Rows of a dictionary column with one of some values."""
+    if not len(column):
+        return np.empty(0, bool)
+    places, names = codes(column)
+    is_wanted = np.array([name in values for name in names.to_pylist()], bool)
+    return np.take(is_wanted, places)
+
+
+def _is_one_of(table: pa.Table, rows: np.ndarray, outcomes: Collection[Outcome]) -> np.ndarray:
+    return np.take(_is_in(table.column("outcome"), {str(word) for word in outcomes}), rows)
+
+
+def _ids(table: pa.Table, rows: np.ndarray) -> frozenset[str]:
+    if not len(rows):
+        return frozenset()
+    places, names = codes(table.column("node_id"))
+    node_ids = names.to_pylist()
+    return frozenset(node_ids[code] for code in np.unique(places[rows]).tolist())
+
+
+def _ci_attempts(table: pa.Table, rows: np.ndarray) -> np.ndarray:
+    """Attempt of the CI, from 1, of some rows; 0 for those that say that a result is lacking."""
+    if not len(rows):
+        return np.empty(0, np.int64)
+    return np.take(numbers(table.column("attempt")), rows) // ATTEMPTS_A_RUN + 1

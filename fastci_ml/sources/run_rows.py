@@ -42,6 +42,8 @@ class UnitRows:
         Of what they come from.
     n_files : int
         Reports that they come from.
+    n_rewritten : int
+        Rows of `executions` that the history has already, with another failure class.
     n_unjoined : int
         Results whose test is guessed from a class name.
     """
@@ -51,10 +53,13 @@ class UnitRows:
     changes: pa.Table
     digest: str
     n_files: int
+    n_rewritten: int
     n_unjoined: int
 
 
-def unit_executions(info: RunInfo, report: Report | None, gaps: Sequence[NodeId]) -> pa.Table:
+def unit_executions(
+    info: RunInfo, report: Report | None, gaps: Sequence[NodeId], rewritten: pa.Table | None = None
+) -> pa.Table:
     """Table of EXECUTIONS of one unit.
 
     Parameters
@@ -66,6 +71,8 @@ def unit_executions(info: RunInfo, report: Report | None, gaps: Sequence[NodeId]
     gaps : sequence of NodeId
         Tests that were to run and have no result: one row each, `UNKNOWN`, with the number `NO_ATTEMPT`, so
         that no row of a try ever has the same key, whichever comes first.
+    rewritten : pyarrow.Table, optional
+        Rows of the history that are to be replaced; they come first, so that none ever wins over `report`.
 
     Raises
     ------
@@ -73,7 +80,7 @@ def unit_executions(info: RunInfo, report: Report | None, gaps: Sequence[NodeId]
         If a test has more tries than there are numbers for.
     """
     key = {"run_id": info.run_id, "job": info.job, "shard": info.shard, "lane": info.lane}
-    tables = []
+    tables = [] if rewritten is None else [rewritten]
     if report is not None:
         # What a skipped test took is the time of skipping; it says nothing about the test.
         durations_s = np.where(report.outcomes == _SKIPPED, np.nan, report.durations_s)

@@ -48,6 +48,8 @@ class UnitReports:
         Reports of the unit that are the same as others of it.
     gaps : list of NodeId
         Tests that get a row without a result under this unit.
+    old_failures : frozenset of str
+        Tests that failed in other attempts of the CI, in the history, and pass in this one.
     problems, warnings : list of str
         One line each.
     """
@@ -60,6 +62,7 @@ class UnitReports:
     n_copies: int = 0
     n_noted: int = 0
     gaps: list[NodeId] = field(default_factory=list)
+    old_failures: frozenset[str] = frozenset()
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -381,3 +381,52 @@ def test_gaps_of_two_shards_are_one_and_go_when_a_result_comes(tmp_path: Path) -
     assert outcomes(both.directory) == {("test_a", 0): "passed", ("test_b", 0): "passed"}
     both.compact()
     assert outcomes(both.directory) == {("test_a", 0): "passed", ("test_b", 0): "passed"}
+
+
+# A test that fails in one attempt of the CI and passes in another is flaky; one that fails in both is not.
+
+
+def _flaky_attempts(logs: Path) -> None:
+    for attempt, failing in ((1, ("flaky", "broken")), (2, ("broken",)), (3, ("broken",))):
+        folder = logs / str(attempt)
+        write_run(folder, run_id="7", attempt=attempt)
+        path = write_junit(folder / "junit.xml", ["flaky", "broken", "good"], second=attempt)
+        text = path.read_text()
+        for name in failing:
+            text = text.replace(f"name='{name}' time='1'>", f"name='{name}' time='1'>{FAILURE}")
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("order", ["123", "321", "1 2 3", "3 2 1", "2 1 3", "1 23", "23 1"])
+def test_a_failure_that_passed_in_another_attempt_is_flaky_in_any_order(tmp_path: Path, order: str) -> None:
+    _flaky_attempts(tmp_path / "logs")
+    history = tmp_path / "history"
+    n_executions = 0
+    for together in order.split():
+        report = ingest(history, *(tmp_path / "logs" / attempt for attempt in together))
+        n_executions += report.n_executions
+    frame = HistoryStore(history).read(EXECUTIONS)
+    classes = {
+        (node_id.rpartition("::")[2], attempt // ATTEMPTS_A_RUN + 1): failure_class
+        for node_id, attempt, failure_class in zip(
+            frame.node_id, frame.attempt, frame.failure_class, strict=True
+        )
+    }
+    assert {key: name for key, name in classes.items() if name} == {
+        ("flaky", 1): "flaky",
+        **{("broken", attempt): "test" for attempt in (1, 2, 3)},
+    }
+    assert set(outcomes(history).values()) == {"passed", "failed"}
+    assert n_executions == len(frame) == 9  # rows that are written again are not new
+    log = build_log(HistoryStore(history))
+    assert dict(zip(log.node_ids, log.verdicts.tolist(), strict=True)) == dict(
+        zip(ids("broken", "flaky", "good"), (1, -1, 0), strict=True)
+    )
+
+
+def test_a_test_that_fails_in_one_shard_and_passes_in_another_is_not_flaky(tmp_path: Path) -> None:
+    for shard, inner in (("a", FAILURE), ("b", "")):
+        write_run(tmp_path / "logs" / shard, run_id="7", shard=shard, attempt=1)
+        write_junit(tmp_path / "logs" / shard / "junit.xml", ["test_a"], inner=inner)
+    ingest(tmp_path / "history", tmp_path / "logs")
+    assert set(HistoryStore(tmp_path / "history").read(EXECUTIONS).failure_class) == {"", "test"}
