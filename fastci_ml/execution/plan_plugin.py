@@ -152,7 +152,7 @@ class PlanPlugin:
             plan_id = ungrouped if ungrouped in self._admission.entries else plan_id
         self._ran.add(plan_id)
         if report.failed:
-            self._failed.add(self._admission.entry_id(plan_id))
+            self._failed.add(plan_id)
 
     # First, so that what a worker found is in its output before xdist sends it.
     @pytest.hookimpl(tryfirst=True)

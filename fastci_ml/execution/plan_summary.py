@@ -86,7 +86,7 @@ def _shadow(
     missed = sorted(
         node_id
         for node_id in failed
-        if (entry := admission.entries.get(node_id)) is not None and not entry.decision.is_run
+        if (entry := admission.entries.get(admission.entry_id(node_id))) and not entry.decision.is_run
     )
     yield f"shadow mode: ran {len(ran)} of {_count(tally.n_collected)} collected, in the usual order"
     yield (
