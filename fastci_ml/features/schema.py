@@ -7,6 +7,7 @@ another. All features are float32; NaN means unknown or never.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -142,7 +143,16 @@ _INDEX = {name: i for i, name in enumerate(FEATURE_NAMES)}
 
 # Raised when a feature of the same name changes its definition.
 _DEFINITIONS = 1
-SCHEMA_DIGEST = hashlib.sha256(f"{_DEFINITIONS}:{','.join(FEATURE_NAMES)}".encode()).hexdigest()
+
+
+def schema_digest(names: Sequence[str]) -> str:
+    """Fingerprint of columns in this order, by today's definitions, hexadecimal."""
+    return hashlib.sha256(f"{_DEFINITIONS}:{','.join(names)}".encode()).hexdigest()
+
+
+SCHEMA_DIGEST = schema_digest(FEATURE_NAMES)
+# The same for columns in any order: what a frame remembers, whose columns have names.
+FEATURES_DIGEST = schema_digest(sorted(FEATURE_NAMES))
 
 
 def feature_index(name: str) -> int:

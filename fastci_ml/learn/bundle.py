@@ -15,14 +15,10 @@ Loading imports numpy and nothing heavier: no LightGBM, no MLflow, no network. N
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,16 +27,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastci_ml.errors import ModelError
+from fastci_ml.features.columns import in_schema_order
 from fastci_ml.features.schema import FEATURE_NAMES, SCHEMA_DIGEST
 from fastci_ml.features.state import FeatureState
+from fastci_ml.learn.bundle_files import HINT, digest_of, dumps, read_bytes, read_json, write_json, write_text
 from fastci_ml.learn.calibration import Calibration
 from fastci_ml.learn.walk import TreeWalk
 
 SCHEMA = "fastci.model/1"
-_HINT = "fastci-ml train"
 _TREES, _SCHEMA, _CALIBRATION, _CARD = "trees.txt", "schema.json", "calibration.json", "card.json"
 _STATE, _MANIFEST, _REGISTRATION = "state", "manifest.json", "registration.json"
 _RETRY_S = 0.05
+# Arrays, frames and mappings of columns; `in_schema_order` says which.
+Features = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +91,18 @@ class ModelBundle:
         self.registration = registration
         self.digest = digest
         self._walk = TreeWalk.parse(model_text, name=_TREES)
-        if self._walk.feature_names != FEATURE_NAMES:
-            raise ModelError(f"{_TREES}: other columns than those of the feature schema", hint=_HINT)
+        _check_features(self._walk.feature_names, _TREES)
 
     @property
     def is_calibrated(self) -> bool:
         """Whether `risk` was checked against later runs; otherwise show it as uncalibrated."""
         return self.calibration.is_calibrated
+
+    def calibrates(self, lane: str) -> bool:
+        """Whether `risk` was checked against later runs of this lane; on another one it is a guess."""
+        # Bundles of the first release do not say which lanes these were.
+        lanes = self.card.get("calibration_lanes")
+        return self.is_calibrated and (not isinstance(lanes, Mapping) or lane in lanes)
 
     @property
     def name(self) -> str:
@@ -110,25 +114,36 @@ class ModelBundle:
         """Registered version; None while the bundle is not registered."""
         return None if self.registration is None else self.registration.version
 
-    def raw_scores(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Raw scores (log-odds) to order by, shape (n,); equal to LightGBM's bit for bit."""
-        return self._walk.raw_scores(X)
+    def raw_scores(self, X: Features) -> NDArray[np.float64]:
+        """Raw scores (log-odds) to order by, shape (n,); equal to LightGBM's bit for bit.
 
-    def risk(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Probability of failing, in [0, 1], shape (n,), to show to people."""
+        Parameters
+        ----------
+        X : array, frame or mapping
+            Features of n tests; what has named columns is read by name, as `in_schema_order` says.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a column is missing, unknown, there twice or holds something else than numbers.
+        """
+        return self._walk.raw_scores(in_schema_order(X))
+
+    def risk(self, X: Features) -> NDArray[np.float64]:
+        """Probability of failing, shape (n,), to show to people; NaN where the model is uncalibrated."""
         return self.risk_of(self.raw_scores(X))
 
     def risk_of(self, raw_scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probability of failing for raw scores that are there already."""
+        """Probability of failing for raw scores that are there already; NaN where uncalibrated."""
         return self.calibration.risk(raw_scores)
 
-    def contributions(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What each feature added to each raw score, in log-odds, shape (n, n_features)."""
-        return self._walk.contributions(X)
+    def contributions(self, X: Features) -> NDArray[np.float32]:
+        """What each feature added to each raw score, in log-odds, shape (n, n_features), by the schema."""
+        return self._walk.contributions(in_schema_order(X))
 
-    def explain(self, X: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    def explain(self, X: Features) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
         """Give `raw_scores` and `contributions` at once, for half the time of the one and the other."""
-        return self._walk.explain(X)
+        return self._walk.explain(in_schema_order(X))
 
     def save(self, directory: Path) -> None:
         """Write the bundle, replacing whatever bundle is there; a half-written one is never seen.
@@ -153,14 +168,14 @@ class ModelBundle:
 
     def _write(self, directory: Path) -> None:
         directory.mkdir()
-        _write_text(directory / _TREES, self.model_text)
-        _write_json(directory / _SCHEMA, {"schema": SCHEMA, "digest": SCHEMA_DIGEST, "names": FEATURE_NAMES})
-        _write_json(directory / _CALIBRATION, self.calibration.to_json())
-        _write_json(directory / _CARD, self.card)
+        write_text(directory / _TREES, self.model_text)
+        write_json(directory / _SCHEMA, {"schema": SCHEMA, "digest": SCHEMA_DIGEST, "names": FEATURE_NAMES})
+        write_json(directory / _CALIBRATION, self.calibration.to_json())
+        write_json(directory / _CARD, self.card)
         self.state.save(directory / _STATE)
         files = sorted(path for path in directory.rglob("*") if path.is_file())
-        digests = {path.relative_to(directory).as_posix(): _digest(path.read_bytes()) for path in files}
-        _write_json(directory / _MANIFEST, {"schema": SCHEMA, "files": digests})
+        digests = {path.relative_to(directory).as_posix(): digest_of(path.read_bytes()) for path in files}
+        write_json(directory / _MANIFEST, {"schema": SCHEMA, "files": digests})
 
     @classmethod
     def load(cls, directory: Path) -> ModelBundle:
@@ -180,34 +195,59 @@ class ModelBundle:
 
     @classmethod
     def _load(cls, directory: Path) -> ModelBundle:
-        manifest = _read(directory / _MANIFEST)
-        document = _json(directory / _MANIFEST, manifest)
+        manifest = read_bytes(directory / _MANIFEST)
+        document = read_json(directory / _MANIFEST, manifest)
         if document.get("schema") != SCHEMA or not isinstance(document.get("files"), dict):
             raise ModelError(
-                f"{directory}: schema {document.get('schema')!r}, expected {SCHEMA!r}", hint=_HINT
+                f"{directory}: schema {document.get('schema')!r}, expected {SCHEMA!r}", hint=HINT
             )
-        if manifest != _dumps(document).encode():
-            raise ModelError(f"{directory / _MANIFEST}: damaged: not as it was written", hint=_HINT)
+        if manifest != dumps(document).encode():
+            raise ModelError(f"{directory / _MANIFEST}: damaged: not as it was written", hint=HINT)
         contents = {}
         for name, expected in document["files"].items():
-            contents[name] = _read(directory / name)
-            if _digest(contents[name]) != expected:
-                raise ModelError(f"{directory / name}: damaged: its digest is not the manifest's", hint=_HINT)
+            contents[name] = read_bytes(directory / name)
+            if digest_of(contents[name]) != expected:
+                raise ModelError(f"{directory / name}: damaged: its digest is not the manifest's", hint=HINT)
         for name in (_TREES, _SCHEMA, _CALIBRATION, _CARD):
             if name not in contents:
-                raise ModelError(f"{directory}: the manifest has no {name}", hint=_HINT)
-        schema = _json(directory / _SCHEMA, contents[_SCHEMA])
-        if schema.get("digest") != SCHEMA_DIGEST:
-            raise ModelError(f"{directory}: trained with other features than this version's", hint=_HINT)
-        calibration = _json(directory / _CALIBRATION, contents[_CALIBRATION])
+                raise ModelError(f"{directory}: the manifest has no {name}", hint=HINT)
+        _check_schema(read_json(directory / _SCHEMA, contents[_SCHEMA]), str(directory / _SCHEMA))
+        calibration = read_json(directory / _CALIBRATION, contents[_CALIBRATION])
         return cls(
-            model_text=contents[_TREES].decode(),
+            model_text=contents[_TREES].decode("utf-8", "replace"),  # what is no text is no model either
             calibration=Calibration.from_json(calibration, name=str(directory / _CALIBRATION)),
             state=FeatureState.load(directory / _STATE),
-            card=_json(directory / _CARD, contents[_CARD]),
+            card=read_json(directory / _CARD, contents[_CARD]),
             registration=_read_registration(directory),
-            digest=_digest(manifest),
+            digest=digest_of(manifest),
         )
+
+
+def _check_schema(schema: Mapping[str, Any], name: str) -> None:
+    """Refuse features of another release, and say what is other about them.
+
+    They are not put into our order: the state of the bundle lies in the order of its own release as well.
+    """
+    names = schema.get("names")
+    if not isinstance(names, list) or not all(isinstance(feature, str) for feature in names):
+        raise ModelError(f"{name}: names is no list of text", hint=HINT)
+    _check_features(names, name)
+    if schema.get("digest") != SCHEMA_DIGEST:
+        raise ModelError(
+            f"{name}: features of the same names, but defined otherwise than in this version", hint=HINT
+        )
+
+
+def _check_features(names: Sequence[str], name: str) -> None:
+    if tuple(names) == FEATURE_NAMES:
+        return
+    absent = [feature for feature in FEATURE_NAMES if feature not in names]
+    unknown = [feature for feature in dict.fromkeys(names) if feature not in FEATURE_NAMES]
+    problems = [f"without {', '.join(absent)}"] if absent else []
+    problems += [f"unknown here: {', '.join(unknown)}"] if unknown else []
+    problems += ["some twice"] if len(set(names)) < len(names) else []
+    what = "; ".join(problems) or "the same in another order"
+    raise ModelError(f"{name}: trained with other columns than this version's: {what}", hint=HINT)
 
 
 def replace_bundle(fresh: Path, directory: Path) -> None:
@@ -235,7 +275,7 @@ def write_registration(directory: Path, registration: Registration) -> None:
     """Note in a saved bundle which registered version it is."""
     path = directory / _REGISTRATION
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    _write_json(fresh, {"name": registration.name, "version": registration.version})
+    write_json(fresh, {"name": registration.name, "version": registration.version})
     fresh.replace(path)
 
 
@@ -243,54 +283,8 @@ def _read_registration(directory: Path) -> Registration | None:
     path = directory / _REGISTRATION
     if not path.exists():
         return None
-    document = _json(path, _read(path))
+    document = read_json(path, read_bytes(path))
     name, version = document.get("name"), document.get("version")
     if not (isinstance(name, str) and isinstance(version, str)):
-        raise ModelError(f"{path}: no name and version", hint=_HINT)
+        raise ModelError(f"{path}: no name and version", hint=HINT)
     return Registration(name=name, version=version)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _dumps(document: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(document), allow_nan=False, indent=1) + "\n"
-
-
-def _write_json(path: Path, document: Mapping[str, Any]) -> None:
-    _write_text(path, _dumps(document))
-
-
-def _write_text(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: not readable: {error.strerror}", hint=_HINT) from error
-
-
-def _json(path: Path, content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: no JSON: {error}", hint=_HINT) from error
-    if not isinstance(document, dict):
-        raise ModelError(f"{path}: {type(document).__name__} at the top, expected an object", hint=_HINT)
-    return document

@@ -2,7 +2,8 @@
 
 Orders use the raw score; the risk is for the figures that people see (EVALUATION 1). Isotonic regression
 needs thousands of positives to beat a straight line in log-odds, so below 1,000 it is Platt's sigmoid. Below
-a floor the risk is the model's own sigmoid, and says that it is uncalibrated.
+a floor the risk is unknown. No risk is surer than the rows that it was checked on: with 1,000 passes none is
+below one in 1,002, and none is ever 0 or 1.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ class Calibration:
     kind : CalibrationKind
         How it was fitted.
     slope, intercept : float
-        For `PLATT` and `NONE`: risk is the sigmoid of ``slope * score + intercept``.
+        For `PLATT`: risk is the sigmoid of ``slope * score + intercept``.
     scores, risks : tuple of float
         For `ISOTONIC`: ascending corners, linear between them, level outside.
     n_rows, n_positives : int
         What it was fitted on.
+    least, most : float
+        Bounds of the risk.
     """
 
     kind: CalibrationKind = CalibrationKind.NONE
@@ -54,6 +57,8 @@ class Calibration:
     risks: tuple[float, ...] = ()
     n_rows: int = 0
     n_positives: int = 0
+    least: float = 0.0
+    most: float = 1.0
 
     @property
     def is_calibrated(self) -> bool:
@@ -61,13 +66,17 @@ class Calibration:
         return self.kind is not CalibrationKind.NONE
 
     def risk(self, raw_scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probability of failing for each raw score, in [0, 1]."""
+        """Probability of failing for each raw score; NaN where nothing was fitted."""
+        raw_scores = np.asarray(raw_scores, dtype=np.float64)
+        if self.kind is CalibrationKind.NONE:
+            # The model's own sigmoid may say 1e-15 after a hundred passes: it looks like a probability.
+            return np.full(raw_scores.shape, np.nan)
         if self.kind is CalibrationKind.ISOTONIC:
-            return np.interp(raw_scores, self.scores, self.risks)
-        # By tanh, which saturates where exp would overflow.
-        logits = self.slope * np.asarray(raw_scores, dtype=np.float64) + self.intercept
-        risks: NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * logits)
-        return risks
+            risks = np.interp(raw_scores, self.scores, self.risks)
+        else:  # by tanh, which saturates where exp would overflow
+            risks = 0.5 + 0.5 * np.tanh(0.5 * (self.slope * raw_scores + self.intercept))
+        bounded: NDArray[np.float64] = np.clip(risks, self.least, self.most)
+        return bounded
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers; `from_json` takes them back without loss."""
@@ -79,6 +88,8 @@ class Calibration:
             "risks": list(self.risks),
             "n_rows": self.n_rows,
             "n_positives": self.n_positives,
+            "least": self.least,
+            "most": self.most,
         }
 
     @classmethod
@@ -99,6 +110,9 @@ class Calibration:
                 risks=tuple(float(risk) for risk in document["risks"]),
                 n_rows=int(document["n_rows"]),
                 n_positives=int(document["n_positives"]),
+                # Bundles of the first release have no bounds.
+                least=float(document.get("least", 0.0)),
+                most=float(document.get("most", 1.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{name}: no calibration: {error!r}", hint="fastci-ml train") from error
@@ -112,6 +126,7 @@ class Calibration:
         is_sound &= bool((np.diff(scores) > 0).all() and (np.diff(risks) >= 0).all())
         is_sound &= bool(((risks >= 0) & (risks <= 1)).all())
         is_sound &= self.kind is not CalibrationKind.ISOTONIC or len(scores) > 0
+        is_sound &= 0 <= self.least <= self.most <= 1
         if not is_sound:
             raise ModelError(f"{name}: its numbers are no rising curve", hint="fastci-ml train")
 
@@ -133,8 +148,15 @@ def fit_calibration(raw_scores: NDArray[np.float64], y: NDArray[np.float64]) -> 
         than passes: a falling curve would turn the order around.
     """
     n_positives = int(np.sum(y == 1))
-    uncalibrated = Calibration(n_rows=len(y), n_positives=n_positives)
-    if min(n_positives, len(y) - n_positives) < MIN_POSITIVES:
+    n_passes = len(y) - n_positives
+    uncalibrated = Calibration(
+        n_rows=len(y),
+        n_positives=n_positives,
+        # Those of Platt's soft targets: what so many rows of one class alone would be worth.
+        least=1 / (n_passes + 2),
+        most=(n_positives + 1) / (n_positives + 2),
+    )
+    if min(n_positives, n_passes) < MIN_POSITIVES:
         return uncalibrated
     if n_positives >= MIN_ISOTONIC_POSITIVES:
         from sklearn.isotonic import IsotonicRegression

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from fastci_ml.features.columns import in_schema_order
 from fastci_ml.features.schema import feature_index
 
 # JUnit files print milliseconds, so a test of 0 s is one below half of that; dividing by less would let noise
@@ -151,7 +152,7 @@ class SimplePolicy:
         Parameters
         ----------
         X : float32, shape (n_tests, N_FEATURES)
-            Features of the tests of one run, read at its start.
+            Features of the tests of one run, read at its start; a frame's columns are taken by name.
         rng : numpy.random.Generator
             Drawn from by ``random`` and ``thompson`` only.
 
@@ -160,6 +161,7 @@ class SimplePolicy:
         float64, shape (n_tests,)
             Higher first; never NaN, and infinite for tests that never ran under ``oldest-run``.
         """
+        X = in_schema_order(X)
         base, separator, _ = self.name.partition(BY_DURATION)
         risks = _RULES[base](X, rng)
         return (risks + _FLOORS.get(base, 0.0)) / expected_durations(X) if separator else risks

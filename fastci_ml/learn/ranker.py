@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from fastci_ml.features.columns import in_schema_order
 from fastci_ml.features.schema import FEATURE_NAMES
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
 
         Parameters
         ----------
-        X : ndarray of float32, shape (n, n_features)
-            Columns as in `feature_names`; NaN is unknown.
+        X : array or frame of float32, shape (n, n_features)
+            NaN is unknown. Columns of a plain array as in `feature_names`; a frame's are taken by name.
         y : ndarray of float64, shape (n,)
             1 failed, 0 passed.
         runs : ndarray of int64, shape (n,), optional
@@ -118,8 +119,10 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         Raises
         ------
         ValueError
-            If shapes do not fit, `y` holds one class only, or `runs` is needed and not given.
+            If shapes do not fit, `y` holds one class only or something else than 0 and 1, or `runs` is
+            needed and not given.
         """
+        X = in_schema_order(X)
         self._check(X, y)
         if self.balance_runs and runs is None:
             raise ValueError("balance_runs needs the run of each row: call fit(X, y, runs=runs)")
@@ -154,7 +157,9 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
     def decision_function(self, X: NDArray[np.float32]) -> NDArray[np.float64]:
         """Raw scores (log-odds), shape (n,), by LightGBM itself; higher is riskier."""
         booster = self.booster_
-        return np.asarray(booster.predict(X, raw_score=True, num_threads=self.n_jobs), dtype=np.float64)
+        return np.asarray(
+            booster.predict(in_schema_order(X), raw_score=True, num_threads=self.n_jobs), dtype=np.float64
+        )
 
     @property
     def booster_(self) -> lightgbm.Booster:
@@ -173,6 +178,8 @@ class RiskRanker(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no 
         if X.ndim != 2 or X.shape[1] != len(self.feature_names) or y.shape != (len(X),):
             n = len(self.feature_names)
             raise ValueError(f"X has shape {X.shape} and y {y.shape}, expected (n, {n}) and (n,)")
+        if not np.isin(y, (0, 1)).all():
+            raise ValueError("y holds something else than 0 (passed) and 1 (failed)")
         if not 0 < np.sum(y == 1) < len(y):
             raise ValueError(
                 f"y holds {int(np.sum(y == 1))} failures in {len(y)} rows, expected both classes"

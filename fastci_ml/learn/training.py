@@ -10,10 +10,9 @@ that were .06 closer to 1 (docs/decisions/0004).
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -21,18 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastci_ml.errors import TooLittleDataError
+from fastci_ml.features.columns import in_schema_order
 from fastci_ml.features.log import RunLog
 from fastci_ml.features.state import FeatureState
 from fastci_ml.learn.bundle import ModelBundle
-from fastci_ml.learn.calibration import MIN_POSITIVES, Calibration, fit_calibration
+from fastci_ml.learn.calibration import Calibration, fit_calibration
+from fastci_ml.learn.card import describe_history, describe_slices, training_warnings
 from fastci_ml.learn.evaluation import order_figures, risk_figures
 from fastci_ml.learn.labels import labels, training_rows
 from fastci_ml.learn.ranker import RiskRanker
-from fastci_ml.learn.splits import Slices, rows_of_runs, split_for_training
+from fastci_ml.learn.splits import rows_of_runs, split_for_training
 from fastci_ml.records.progress import ProgressHook, silent
 
-# Mean APFD of a slice wobbles by about this with the seed that breaks ties.
-_MARGIN = 0.005
 _VERSIONED = ("fastci-ml", "lightgbm", "numpy", "scikit-learn")
 
 
@@ -48,11 +47,14 @@ class Floors:
         Runs in which a test failed: failures of one run share its fault, so many in one run count little.
     n_failures : int
         Failing (run, test) rows.
+    n_passes : int
+        Passing (run, test) rows: what always fails teaches as little as what always passes.
     """
 
     n_runs: int = 15
     n_failing_runs: int = 5
     n_failures: int = 15
+    n_passes: int = 15
 
 
 DEFAULT_FLOORS = Floors()
@@ -85,10 +87,12 @@ def fit_ranker(
     Raises
     ------
     TooLittleDataError
-        Below a floor; the message gives found and needed figures.
+        Below a floor, or where no feature tells failures from passes; the message gives the figures.
     """
     _check_floors(y, runs, floors)
-    return RiskRanker(seed=seed, n_jobs=n_jobs).fit(X, y, runs=runs)
+    ranker = RiskRanker(seed=seed, n_jobs=n_jobs).fit(X, y, runs=runs)
+    _check_learned(ranker, len(y))
+    return ranker
 
 
 def train(
@@ -108,8 +112,8 @@ def train(
     ----------
     log : RunLog
         The history.
-    X : ndarray of float32, shape (n_rows, n_features)
-        `build_matrix` of it.
+    X : array or frame of float32, shape (n_rows, n_features)
+        `build_matrix` of it; a frame's columns are taken by name.
     created_at : datetime
         With a time zone; stands in the card.
     name : str
@@ -131,6 +135,7 @@ def train(
     TooLittleDataError
         Below a floor.
     """
+    X = in_schema_order(X)
     y, is_clear, run_of_row = labels(log), training_rows(log), log.run_of_row
     _check_floors(y[is_clear], run_of_row[is_clear], floors)
     slices = split_for_training(log)
@@ -147,21 +152,23 @@ def train(
     progress("training", 2, 4)
     shipped = recipe.fit(np.arange(log.n_runs))
     assert shipped is not None  # the floors hold for all runs together
+    _check_learned(shipped, int(is_clear.sum()))
     final_calibration = recipe.calibrate(second, slices.test)
     progress("training", 3, 4)
     card = {
         "schema": "fastci.card/1",
         "name": name,
         "created_at": created_at.astimezone(UTC).isoformat(),
-        "history": _describe_history(log, y, is_clear),
-        "slices": _describe_slices(log, slices),
+        "history": describe_history(log, y, is_clear),
+        "slices": describe_slices(log, slices),
         "params": shipped.get_params(),
         "n_trees": shipped.n_trees_,
         "gain": dict(zip(shipped.feature_names, shipped.gain_.tolist(), strict=True)),
         "calibration": final_calibration.kind.value,
+        "calibration_lanes": recipe.lane_figures(second, final_calibration, slices.test),
         "metrics": metrics,
         "versions": {name: version(name) for name in _VERSIONED} | {"python": platform.python_version()},
-        "warnings": _warnings(metrics["test"], final_calibration),
+        "warnings": training_warnings(metrics["test"], final_calibration, was_judged=second is not None),
     }
     bundle = ModelBundle(
         model_text=shipped.model_text_,
@@ -171,17 +178,6 @@ def train(
     )
     progress("training", 4, 4)
     return bundle
-
-
-def history_digest(log: RunLog) -> str:
-    """Fingerprint of everything in a log that a model learns from, hexadecimal."""
-    digest = hashlib.sha256()
-    for names in (log.node_ids, log.lanes, log.run_ids, log.run_lanes):
-        digest.update("\0".join(names).encode("utf-8", "surrogatepass"))
-    for array in (log.started_us, log.finished_us, log.offsets, log.tests, log.verdicts, log.durations_s):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(repr(log.changes).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,62 +221,49 @@ class _Recipe:
             return figures
         return figures | risk_figures(self.y[rows], calibration.risk(raw_scores[rows]))
 
+    def lane_figures(
+        self, ranker: RiskRanker | None, calibration: Calibration, runs: NDArray[np.int64]
+    ) -> dict[str, Any]:
+        """What the calibration was checked on, by lane: it says nothing of a lane that it never saw."""
+        if ranker is None or not calibration.is_calibrated:
+            return {}
+        rows = self.rows(runs)
+        lanes = np.array(self.log.run_lanes, dtype=object)[self.log.run_of_row]
+        figures = {}
+        for lane in sorted({self.log.run_lanes[run] for run in runs.tolist()}):
+            own = rows & (lanes == lane)
+            if own.any():
+                figures[lane] = {
+                    "n_rows": int(own.sum()),
+                    "n_failures": int(self.y[own].sum()),
+                    "risk": float(calibration.risk(ranker.decision_function(self.X[own])).mean()),
+                    "failure_rate": float(self.y[own].mean()),
+                }
+        return figures
+
 
 def _check_floors(y: NDArray[np.float64], runs: NDArray[np.int64], floors: Floors) -> None:
     found = {
         "runs": (len(np.unique(runs)), floors.n_runs),
         "failing runs": (len(np.unique(runs[y == 1])), floors.n_failing_runs),
         "failures": (int(np.sum(y == 1)), floors.n_failures),
-        "passes": (int(np.sum(y == 0)), 1),
+        "passes": (int(np.sum(y == 0)), floors.n_passes),
     }
     if all(n >= needed for n, needed in found.values()):
         return
     figures = ", ".join(f"{n} {what} (needed {needed})" for what, (n, needed) in found.items())
-    raise TooLittleDataError(f"too little history to train on: {figures}", hint="fastci-ml ingest")
+    missing = ", ".join(f"{needed - n} {what}" for what, (n, needed) in found.items() if n < needed)
+    raise TooLittleDataError(
+        f"too little history to train on: {figures}; missing: {missing}", hint="fastci-ml ingest"
+    )
 
 
-def _describe_history(log: RunLog, y: NDArray[np.float64], is_clear: NDArray[np.bool_]) -> dict[str, Any]:
-    return {
-        "digest": history_digest(log),
-        "first_run_at": _time(int(log.started_us.min())),
-        "last_run_at": _time(int(log.finished_us.max())),
-        "n_runs": log.n_runs,
-        "n_failing_runs": len(np.unique(log.run_of_row[is_clear & (y == 1)])),
-        "n_tests": log.n_tests,
-        "n_rows": log.n_rows,
-        "n_training_rows": int(is_clear.sum()),
-        "n_failures": int(y[is_clear].sum()),
-    }
-
-
-def _describe_slices(log: RunLog, slices: Slices) -> dict[str, Any]:
-    return {
-        name: {
-            "n_runs": len(runs),
-            "first_run_at": _time(int(log.started_us[runs].min())) if len(runs) else None,
-            "last_run_at": _time(int(log.finished_us[runs].max())) if len(runs) else None,
-        }
-        for name, runs in (("fit", slices.fit), ("calibrate", slices.calibrate), ("test", slices.test))
-    }
-
-
-def _time(us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat()
-
-
-def _warnings(test: dict[str, Any], calibration: Calibration) -> list[str]:
-    warnings = []
-    if not calibration.is_calibrated:
-        warnings.append(
-            f"risks are uncalibrated: {calibration.n_positives} failures in the last runs, "
-            f"needed {MIN_POSITIVES}"
-        )
-    if not test["n_failing_runs"]:
-        warnings.append("no failing run in the test slice: nothing was judged")
-    warnings += [
-        f"{metric} {test[metric]:.3f} on the test slice is below that of the simple policy "
-        f"{test[f'best_simple_{metric}_policy']} ({test[f'best_simple_{metric}']:.3f})"
-        for metric in ("apfd", "apfdc")
-        if metric in test and test[metric] < test[f"best_simple_{metric}"] - _MARGIN
-    ]
-    return warnings
+def _check_learned(ranker: RiskRanker, n_rows: int) -> None:
+    """Refuse trees that hold one value each: every test would score the same."""
+    if any(ranker.gain_):
+        return
+    raise TooLittleDataError(
+        f"too little history to train on: in {n_rows:,} results no feature tells failures from passes "
+        f"(a leaf holds at least {ranker.min_rows_in_leaf} results)",
+        hint="fastci-ml ingest",
+    )
