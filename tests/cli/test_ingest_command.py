@@ -88,6 +88,10 @@ def test_tables_by_settings_and_by_map(project: Path) -> None:
         ),
         (("ingest", "n.csv", "--map", "run"), 2, "--map 'run', expected KEY=VALUE"),
         (("ingest", "j.xml", "--collected", "none.txt"), 2, "none.txt: cannot be read"),
+        (("ingest", "j.xml", "--selected", "none.txt"), 2, "none.txt: cannot be read"),
+        (("ingest", "j.xml", "--attempt", "0"), 2, "--attempt 0, expected 1 to 100,000"),
+        (("ingest", "j.xml", "--n-shards", "-1"), 2, "--n-shards -1, expected 1 to 100,000"),
+        (("ingest", "j.xml", "--project", "/etc"), 2, "--project: project '/etc'"),
         (("ingest", "j.xml", "--repo", "."), 4, "fastci-ml: "),
         (("status", "--collected", "none.txt"), 2, "none.txt: cannot be read"),
         (("history", "prune"), 2, "prune needs a date"),
@@ -154,3 +158,70 @@ def test_a_damaged_history_is_named_with_exit_code_3(project: Path) -> None:
     done = fastci(project, "status")
     assert done.returncode == 3
     assert part.name in done.stderr
+
+
+def test_attempts_shards_selection_and_project_as_typed(project: Path) -> None:
+    """case 30, case 36: what the options say is what a run.json would."""
+    (project / "selected.txt").write_text(
+        "t/test_a.py::a\nt/test_a.py::b\nt/test_a.py::c\n\n3 tests collected\n"
+    )
+    words = ("ingest", "j.xml", "--run-id", "7", "--job", "unit", "--project", "services/a")
+    words = (*words, "--selected", "selected.txt", "--shard", "1/2")
+    done = fastci(project, *words, "--attempt", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["n_incomplete_runs"], answer["n_absent_shards"], answer["n_missing"]) == (1, 1, 1)
+    assert (answer["n_noted"], answer["n_unjoined"]) == (0, 0)  # the selection makes the names certain
+    assert "warning: run 7, job unit: 1 of 2 shards absent: 2/2" in done.stderr
+    assert "warning: run 7, job unit: 1 of 3 selected tests have no result" in done.stderr
+    assert fastci(project, *words, "--attempt", "1", "--n-shards", "3").stdout.splitlines()[1] == (
+        "incomplete: 1 runs, 2 absent shards, 1 tests without a result"
+    )
+    status = json.loads(fastci(project, "status", "--json").stdout)
+    assert (status["n_runs"], status["n_tests"]) == (1, 3)
+    assert status["outcomes"] == {"failed": 2, "passed": 2, "unknown": 1}
+
+
+def test_strict_refuses_with_exit_code_3_and_a_line_for_each_reason(project: Path) -> None:
+    words = ("ingest", "j.xml", "--run-id", "7", "--shard", "1/2", "--strict")
+    done = fastci(project, *words)
+    assert done.returncode == 3
+    told = [line for line in done.stderr.splitlines() if line.startswith("unusable: ")]
+    assert len(told) == 2
+    assert "1 of 2 shards absent: 2/2: what they ran is unknown (--strict: run 7 is left out)" in told[0]
+    assert "names are guessed from class names" in told[1]
+    assert "0 runs and 0 executions added" in done.stdout
+    assert "no history yet" in fastci(project, "status").stdout
+    assert fastci(project, *words[:-1]).returncode == 0
+
+
+def test_a_run_that_died_before_its_report_was_written_is_unknown(project: Path) -> None:  # case 30
+    (project / "selected.txt").write_text("t/test_a.py::a\nt/test_a.py::b\n")
+    done = fastci(project, "ingest", "none.xml", "--run-id", "7", "--selected", "selected.txt")
+    assert done.returncode == 3
+    assert "unusable: none.xml: no such file" in done.stderr
+    assert "run 7: 2 of 2 selected tests have no result" in done.stderr
+    outcomes = json.loads(fastci(project, "status", "--json").stdout)["outcomes"]
+    assert outcomes == {"unknown": 2}
+
+
+def test_a_selection_without_tests_is_told(project: Path) -> None:
+    (project / "selected.txt").write_text("no tests collected in 0.01s\n")
+    done = fastci(project, "ingest", "j.xml", "--run-id", "7", "--selected", "selected.txt")
+    assert done.returncode == 0
+    assert "selected.txt: no test in the list of selected tests, so it is unknown" in done.stderr
+
+
+def test_names_that_no_terminal_can_show_are_one_line(project: Path) -> None:
+    (project / "j.xml").rename(project / os.fsdecode(b"a\nb\xff.xml"))
+    (project / "empty\n.xml").touch()
+    done = fastci(project, "ingest", ".")
+    assert done.returncode == 3
+    assert done.stderr.count("unusable: ") == 1
+    assert "unusable: empty\\n.xml: empty" in done.stderr
+
+
+def test_help_tells_what_strict_does_and_the_exit_codes(project: Path) -> None:
+    text = fastci(project, "ingest", "--help").stdout
+    for words in ("--strict", "--selected", "--n-shards", "--attempt", "--project", "Exit code 3"):
+        assert words in text
