@@ -105,9 +105,9 @@ class HistoryStore:
             raise ValueError("an ingest without runs: every row belongs to a run")
         _check_belongs(executions, runs, ("run_id", "job", "shard"))
         _check_belongs(changes, runs, ("run_id",))
-        if self.has(digest):
+        sequence = self._retry(lambda: self._sequence_of(digest))
+        if sequence is None:
             return False
-        sequence = self._next_sequence()
         newest_us = int(numbers(runs.column("finished_at")).max())
         for name, table in tables.items():  # runs come last: they are the mark
             if table.num_rows:
@@ -238,10 +238,13 @@ class HistoryStore:
         whole = self._digests(run_parts)
         return [part for part in parts if part.is_merged or part.digest in whole]
 
-    def _next_sequence(self) -> int:
+    def _sequence_of(self, digest: str) -> int | None:
+        """Sequence of a new ingest; None where the digest is in already. One listing serves both."""
+        parts = list_parts(self.directory / RUNS.name)
+        if digest in self._digests(parts):
+            return None
         # The clock, but never below what is there: a clock set back must not let old rows win.
-        newest = max((part.sequence for part in list_parts(self.directory / RUNS.name)), default=0)
-        return max(time.time_ns(), newest + 1)
+        return max(time.time_ns(), max((part.sequence for part in parts), default=0) + 1)
 
     def _retry(self, work: Callable[[], _T]) -> _T:
         for _ in range(_N_TRIES):
