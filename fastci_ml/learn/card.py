@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from fastci_ml.features.log import RunLog
 from fastci_ml.learn.calibration import MIN_POSITIVES, Calibration
 from fastci_ml.learn.splits import Slices
+from fastci_ml.sources.history_tables import moment
 
 # Mean APFD of a slice wobbles by about this with the seed that breaks ties.
 _MARGIN = 0.005
@@ -32,8 +32,8 @@ def describe_history(log: RunLog, y: NDArray[np.float64], is_clear: NDArray[np.b
     """What a model learned from: fingerprint, times and counts."""
     return {
         "digest": history_digest(log),
-        "first_run_at": _time(int(log.started_us.min())),
-        "last_run_at": _time(int(log.finished_us.max())),
+        "first_run_at": moment(int(log.started_us.min())).isoformat(),
+        "last_run_at": moment(int(log.finished_us.max())).isoformat(),
         "n_runs": log.n_runs,
         "n_failing_runs": len(np.unique(log.run_of_row[is_clear & (y == 1)])),
         "n_tests": log.n_tests,
@@ -48,15 +48,11 @@ def describe_slices(log: RunLog, slices: Slices) -> dict[str, Any]:
     return {
         name: {
             "n_runs": len(runs),
-            "first_run_at": _time(int(log.started_us[runs].min())) if len(runs) else None,
-            "last_run_at": _time(int(log.finished_us[runs].max())) if len(runs) else None,
+            "first_run_at": moment(int(log.started_us[runs].min())).isoformat() if len(runs) else None,
+            "last_run_at": moment(int(log.finished_us[runs].max())).isoformat() if len(runs) else None,
         }
         for name, runs in (("fit", slices.fit), ("calibrate", slices.calibrate), ("test", slices.test))
     }
-
-
-def _time(us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)).isoformat()
 
 
 def training_warnings(test: dict[str, Any], calibration: Calibration, *, was_judged: bool) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, HISTORY, RUNS, Frame
-from fastci_ml.sources.history_parts import Part, read_part, remove_parts, write_part
+from fastci_ml.sources.history_parts import Part, check_rewritable, read_part, remove_parts, write_part
 from fastci_ml.sources.history_tables import empty_table, indices, numbers, one_row_a_key, pack
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def rewrite(
     FileNotFoundError
         If another compaction took a part away: list again.
     HistoryError
-        If a part is torn, foreign or of another version.
+        If a part is torn, foreign or of another version, or has columns that would be lost.
     """
     runs = _gather(RUNS, listed[RUNS.name])
     finish_us = numbers(runs.column("finished_at")) if runs.num_rows else np.empty(0, np.int64)
@@ -116,6 +116,8 @@ def _write_merged(
 
 
 def _gather(frame: Frame, parts: Sequence[Part]) -> pa.Table:
+    for part in parts:
+        check_rewritable(frame, part)
     tables = [read_part(frame, part, list(frame.columns)) for part in parts]
     return one_row_a_key(frame, pa.concat_tables(tables) if tables else empty_table(frame))
 

@@ -179,6 +179,28 @@ def read_part(frame: Frame, part: Part, columns: Sequence[str]) -> pa.Table:
         file.close()
 
 
+def check_rewritable(frame: Frame, part: Part) -> None:
+    """Refuse to rewrite a part with columns of a later release: readers may pass them over, not drop them.
+
+    Raises
+    ------
+    HistoryError
+        Names them; also if the file is torn, foreign or of another version.
+    FileNotFoundError
+        If a compaction took it away since it was listed: list again.
+    """
+    file = _open(part)
+    try:
+        unknown = [name for name in file.schema_arrow.names if name not in SCHEMAS[frame.name].names]
+    finally:
+        file.close()
+    if unknown:
+        raise HistoryError(
+            f"{part.path}: columns {', '.join(unknown)} of a later fastci-ml would be lost",
+            hint="pip install --upgrade fastci-ml",
+        )
+
+
 def read_digests(part: Part) -> frozenset[str]:
     """Digests that a compacted part of runs stands for; for another part, its own."""
     if not part.is_merged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from fastci_ml.records.outcomes import FailureClass
 from fastci_ml.records.unstable_ids import HistoryKeys, Instability
 from fastci_ml.records.unstable_search import find_unstable
 from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.history_tables import codes, numbers
+from fastci_ml.sources.history_tables import codes, moment, numbers
 from fastci_ml.sources.parameter_names import ParameterNames
 from fastci_ml.sources.projects import repository_top
 
@@ -95,8 +95,8 @@ def summarize(
         outcomes=_counts(table.column("outcome")),
         failure_classes={k: n for k, n in _counts(table.column("failure_class")).items() if k},
         lanes=_counts(table.column("lane")),
-        first=_moment(numbers(runs.column("started_at")).min()) if runs.num_rows else None,
-        last=_moment(numbers(runs.column("finished_at")).max()) if runs.num_rows else None,
+        first=moment(numbers(runs.column("started_at")).min()) if runs.num_rows else None,
+        last=moment(numbers(runs.column("finished_at")).max()) if runs.num_rows else None,
         join_ratio=float(joined.mean()) if len(joined) else float("nan"),
         known_ratio=(
             sum(keys.key(node_id) in known for node_id in wanted) / len(wanted) if wanted else float("nan")
@@ -134,7 +134,3 @@ def _present(column: pa.ChunkedArray) -> list[str]:
 
 def _places(values: pa.Array, wanted: str) -> list[int]:
     return [place for place, value in enumerate(values.to_pylist()) if value == wanted]
-
-
-def _moment(microseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds))

@@ -6,6 +6,7 @@ Nothing here imports pandas, so that ``rank`` can fold history without it. That 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -172,6 +173,17 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_boolean(chunk.type):
         return np.from_dlpack(chunk.cast(pa.uint8())).astype(bool)
     return np.from_dlpack(chunk)
+
+
+def moment(us: int) -> datetime:
+    """Time of microseconds since 1970, UTC; one beyond the calendar is its first or last moment.
+
+    A column of times holds 290,000 years to both sides, `datetime` those from 1 to 9999.
+    """
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(us))
+    except OverflowError:
+        return (datetime.min if us < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def storable(text: str) -> str:
