@@ -2,7 +2,8 @@
 
 One ingest writes up to three parts, executions and changes before runs: the runs part is the mark that the
 ingest is whole, and parts whose digest no runs part names are not read. Rows with equal keys are settled on
-reading, the last ingested wins. So appending, compacting and reading may overlap, and a process may die at
+reading, the last ingested wins; a row that says that a result is lacking has a key of its own, and goes when
+one has come (docs/decisions/0012). So appending, compacting and reading may overlap, and a process may die at
 any moment; nothing that was ingested is lost, and nothing half-written is seen.
 """
 
