@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from fastci_ml.errors import HistoryError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, HISTORY, NO_ATTEMPT, RUNS, Frame
 from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history_summary import summarize
 from fastci_ml.sources.history_tables import codes, numbers, storable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -445,3 +446,152 @@ def test_history_comes_back_as_a_dictionary_of_last_rows_would_give_it(
     ordered = [expected[key] for key in sorted(expected)]
     slow = pd.concat(ordered, ignore_index=True) if ordered else make_frame(EXECUTIONS, [])
     pd.testing.assert_frame_equal(found, slow)
+
+
+_any_text = st.text(st.characters(), max_size=6).map(storable)
+# Every microsecond that a column can hold; the least int64 means unknown.
+_any_us = st.integers(-(2**63) + 1, 2**63 - 1) | st.sampled_from([-1, 0, -62_135_596_800_000_001, 2**62])
+_VALUES = {
+    "str": _any_text,
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(),
+    "bool": st.booleans(),
+    "datetime64[us, UTC]": _any_us,
+}
+_RUN_NAMES, _JOBS = ["r0", "r\0", "é\U0001f600", ""], ["", "j"]
+
+
+def any_rows(frame: Frame, max_size: int) -> st.SearchStrategy[list[dict[str, object]]]:
+    """Rows of any content, whose keys meet often."""
+    columns: dict[str, st.SearchStrategy[object]] = {
+        name: _VALUES[column.dtype] for name, column in frame.columns.items()
+    }
+    columns["run_id"] = st.sampled_from(_RUN_NAMES)
+    for name in ("job", "shard"):
+        if name in columns:
+            columns[name] = st.sampled_from(_JOBS)
+    for name in {"lane", "node_id", "path", "attempt"} & {*columns}:
+        columns[name] = columns[name] | st.sampled_from([0, 1] if name == "attempt" else ["", "a", "a\0"])
+    if frame is EXECUTIONS:
+        for name in ("started_at", "finished_at"):
+            columns[name] = st.none() | columns[name]
+    return st.lists(st.fixed_dictionaries(columns), max_size=max_size)
+
+
+def any_frame(frame: Frame, rows: list[dict[str, object]]) -> pd.DataFrame:
+    columns = {}
+    for name, column in frame.columns.items():
+        values = [row[name] for row in rows]
+        if column.dtype.startswith("datetime64"):
+            us = [np.iinfo(np.int64).min if value is None else value for value in values]
+            times = np.array(us, dtype=np.int64).view("datetime64[us]")
+            columns[name] = pd.Series(times).dt.tz_localize("UTC")
+        else:
+            columns[name] = pd.Series(values, dtype=column.dtype)
+    return frame.check(pd.DataFrame(columns))
+
+
+def bits(rows: pd.DataFrame) -> pd.DataFrame:
+    """A frame in which 0 and -0 differ, and NaN equals NaN."""
+    floats = rows.select_dtypes("float64").columns
+    return rows.assign(
+        **{name: np.where(rows[name].isna(), -1, rows[name].to_numpy().view("int64")) for name in floats}
+    )
+
+
+def rewrite_as(release: str, directory: Path, digest: str) -> None:
+    """Parts of one ingest as another release writes them: the first has no failure_rule, a later one more."""
+    for path in directory.glob(f"*/*-{digest}.parquet"):
+        table = pq.read_table(path)
+        if release == "earlier" and "failure_rule" in table.column_names:
+            table = table.drop_columns("failure_rule")
+        if release == "later":
+            table = table.append_column("peak_bytes", pa.array([1.5] * table.num_rows))
+            table = table.add_column(0, "owner", pa.array(["me"] * table.num_rows).dictionary_encode())
+        pq.write_table(table, path, compression="zstd")
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_history_of_any_content_survives_parquet(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """The round trip: any text, number and time in all three tables, over ingests of three releases."""
+    store = HistoryStore(tmp_path_factory.mktemp("history"))
+    expected: dict[str, dict[tuple[object, ...], dict[str, object]]] = {frame.name: {} for frame in HISTORY}
+    releases = data.draw(st.lists(st.sampled_from(["now", "earlier", "later"]), min_size=1, max_size=4))
+    for place, release in enumerate(releases):
+        runs = data.draw(any_rows(RUNS, 4)) or data.draw(any_rows(RUNS, 4).filter(bool))
+        names = {(row["run_id"], row["job"], row["shard"]) for row in runs}
+        executions = [
+            row
+            for row in data.draw(any_rows(EXECUTIONS, 6))
+            if (row["run_id"], row["job"], row["shard"]) in names
+        ]
+        changes = [row for row in data.draw(any_rows(CHANGES, 4)) if row["run_id"] in {n[0] for n in names}]
+        digest = digest_of(str(place))
+        store.append(
+            executions=any_frame(EXECUTIONS, executions),
+            runs=any_frame(RUNS, runs),
+            changes=any_frame(CHANGES, changes),
+            digest=digest,
+        )
+        rewrite_as(release, store.directory, digest)
+        if release == "earlier":
+            executions = [{**row, "failure_rule": ""} for row in executions]
+        for frame, rows in ((EXECUTIONS, executions), (RUNS, runs), (CHANGES, changes)):
+            expected[frame.name] |= {tuple(row[name] for name in frame.key): row for row in rows}
+    if data.draw(st.booleans()):
+        if "later" in releases:
+            with pytest.raises(HistoryError, match=r"columns owner, peak_bytes of a later fastci-ml"):
+                store.compact()
+        else:
+            store.compact(rows_a_part=data.draw(st.sampled_from([2, 4_000_000])))
+    for frame in HISTORY:
+        rows = [expected[frame.name][key] for key in sorted(expected[frame.name])]
+        found = frame.check(store.read(frame))
+        pd.testing.assert_frame_equal(bits(found), bits(any_frame(frame, rows)))
+        columns = data.draw(st.lists(st.sampled_from([*frame.columns]), unique=True, min_size=1))
+        pd.testing.assert_frame_equal(
+            bits(store.read(frame, columns=columns)), bits(any_frame(frame, rows)[columns])
+        )
+
+
+@pytest.mark.parametrize("first", ["earlier", "now"])
+def test_parts_without_and_with_the_rule_of_a_failure_are_one_history(tmp_path: Path, first: str) -> None:
+    store = HistoryStore(tmp_path)
+    for run in range(2):
+        store.append(**run_frames(run, failure_rule="nccl-timeout"), digest=digest_of(f"run {run}"))
+    rewrite_as("earlier", tmp_path, digest_of("run 0" if first == "earlier" else "run 1"))
+    rules = ["", "", "nccl-timeout", "nccl-timeout"]
+    for compacts in (False, True):
+        assert store.compact() if compacts else True
+        assert sorted(store.read(EXECUTIONS).failure_rule) == rules
+        assert summarize(store).n_executions == 4
+
+
+def test_neither_a_compaction_nor_a_prune_drops_what_a_later_release_wrote(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path)
+    fill(store, 3)
+    rewrite_as("later", tmp_path, digest_of("run 1"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+    assert len(store.read(EXECUTIONS)) == 6  # reading passes them over
+    for rewrite in (store.compact, lambda: store.prune(START + timedelta(hours=1))):
+        with pytest.raises(
+            HistoryError, match="owner, peak_bytes of a later fastci-ml would be lost"
+        ) as raised:
+            rewrite()
+        assert raised.value.hint == "pip install --upgrade fastci-ml"
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == before
+
+
+@pytest.mark.parametrize("us", [-(2**63) + 1, -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1])
+def test_times_that_no_calendar_has_are_summed_up_all_the_same(tmp_path: Path, us: int) -> None:
+    store = HistoryStore(tmp_path)
+    frames = run_frames(0)
+    time = pd.Series(np.array([us], dtype=np.int64).view("datetime64[us]")).dt.tz_localize("UTC")
+    frames["runs"] = frames["runs"].assign(started_at=time, finished_at=time)
+    store.append(**frames, digest=digest_of("odd"))
+    summary = summarize(store)
+    assert summary.first == summary.last
+    assert summary.first in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
