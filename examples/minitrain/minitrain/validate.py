@@ -191,7 +191,7 @@ def _schedule(config: Config) -> Iterator[Problem]:
         message = f"optim.warmup_steps={optim.warmup_steps} leaves no step to decay before step {lowest}"
         yield _problem("warmup-over-decay", message, *keys)
     if run.eval_every and not config.data.eval_documents:
-        message = "run.eval_every needs data.eval_documents > 0"
+        message = f"run.eval_every={run.eval_every} has nothing to read: data.eval_documents=0"
         yield _problem("eval-without-data", message, "run.eval_every", "data.eval_documents")
 
 

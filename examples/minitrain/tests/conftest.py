@@ -22,13 +22,18 @@ STRICTNESS = ("exact", "tolerance", "invariant")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("minitrain")
     group.addoption(
-        "--launcher", choices=("pool", "torchrun"), default="pool",
+        "--launcher",
+        choices=("pool", "torchrun"),
+        default="pool",
         help="pool: ranks stay from test to test; torchrun: one torchrun for every run",
-    )  # fmt: skip
+    )
     group.addoption(
-        "--assign", action="append", default=[], metavar="KEY=VALUE",
+        "--assign",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
         help="change every run of the selected tests, such as run.exit_at=3",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

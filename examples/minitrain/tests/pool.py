@@ -144,8 +144,11 @@ class Pool:
                 with output.open("wb") as file:
                     process = subprocess.Popen(
                         [sys.executable, WORKER, "pool", address],
-                        env=rank_environment(), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                    )  # fmt: skip
+                        env=rank_environment(),
+                        stdin=subprocess.DEVNULL,
+                        stdout=file,
+                        stderr=file,
+                    )
                 processes[process.pid] = (process, output)
                 self.n_started += 1
             for _ in range(n_missing):
@@ -175,9 +178,13 @@ class Torchrun:
         ]  # fmt: skip
         # A group of its own, so that the ranks go when the launcher must.
         process = subprocess.Popen(
-            command, env=rank_environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command,
+            env=rank_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             # Starting takes seconds that are not the test's.
             output, _ = process.communicate(timeout=timeout_s + 60)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pool import Pool, Torchrun
 
+    from minitrain.config import Config
+
 TIMEOUT_S = 120.0
 # One rank without anything that is only there for a layout, or to save memory.
 PLAIN = (
@@ -88,13 +90,16 @@ class Train:
 
     def __call__(self, *assignments: str, folder: str = "run") -> Run:
         """Train with more assignments; runs in the same folder find each other's checkpoints."""
-        name, *declared = self.declared
-        directory = self.tmp_path / folder
-        places = [f"run.dir={directory}", f"data.dir={self.tmp_path / 'data'}"]
-        config = recipe(name, [*declared, *assignments, *self.override, *places])
+        config = self.configured(*assignments, folder=folder)
         records = self.on_ranks(run, config, world=config.parallel.world)
-        self.runs.append(Run(records, directory, self.looked_at))
+        self.runs.append(Run(records, config.run.dir, self.looked_at))
         return self.runs[-1]
+
+    def configured(self, *assignments: str, folder: str = "run") -> Config:
+        """Return the declared configuration with more assignments, and places of the test's own."""
+        name, *declared = self.declared
+        places = [f"run.dir={self.tmp_path / folder}", f"data.dir={self.tmp_path / 'data'}"]
+        return recipe(name, [*declared, *assignments, *self.override, *places])
 
     def plain(self, *assignments: str, folder: str = "plain") -> Run:
         """Train the same model on the same data on one rank."""

@@ -175,9 +175,14 @@ def test_three_layouts_one_after_the_other(train: Train) -> None:
 
 
 @pytest.mark.recipe(
-    "tiny", "run.steps=12", "checkpoint.every=2", "checkpoint.keep=2", "parallel.dp=2", world=2,
+    "tiny",
+    "run.steps=12",
+    "checkpoint.every=2",
+    "checkpoint.keep=2",
+    "parallel.dp=2",
+    world=2,
     checks={"checkpoint": "exact", "events": "exact"},
-)  # fmt: skip
+)
 def test_only_the_newest_checkpoints_are_kept(train: Train) -> None:
     run = train("run.exit_at=7")
     assert run.checkpoints == [6, 7]  # the last step is saved, on the grid or not
