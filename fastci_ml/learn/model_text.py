@@ -85,7 +85,7 @@ def parse_forest(text: str, *, name: str = "model") -> Forest:
     Raises
     ------
     ModelError
-        If the text is cut short or inconsistent, or the model is of another version, linear, averaged
+        If the text is cut short or inconsistent, holds no tree, or the model is of another version, linear, averaged
         (random forest), of several classes or of several trees an iteration.
     """
     body, has_end, _ = text.partition("\nend of trees")
@@ -98,6 +98,8 @@ def parse_forest(text: str, *, name: str = "model") -> Forest:
     n_features = _single(header, "max_feature_idx", int, name) + 1
     _expect(len(feature_names), n_features, "feature names", name)
     _expect(len(tree_texts), len(header.get("tree_sizes", "").split()), "trees", name)
+    if not tree_texts:
+        raise ModelError(f"{name}: 0 trees, expected at least 1: nothing was learned", hint=_HINT)
     return _forest(feature_names, [_fields(part) for part in tree_texts], name)
 
 

@@ -171,7 +171,7 @@ def read_part(frame: Frame, part: Part, columns: Sequence[str]) -> pa.Table:
         is_large = file.metadata.num_rows >= _LARGE_ROWS
         table = file.read(columns=present, use_threads=is_large).replace_schema_metadata(None)
         for name in absent:
-            # With the field of the schema: parts that say "not null" and ones that do not are never one table.
+            # With the field of the schema: a part that says "not null" and one that does not are never one.
             table = table.append_column(SCHEMAS[frame.name].field(name), _blank(file.metadata.num_rows))
         return table.select(list(columns)) if absent else table
     except (pa.ArrowException, OSError) as error:

@@ -195,3 +195,63 @@ def test_a_cycle_among_the_nodes_is_refused() -> None:
     text = re.sub(r"left_child=\S+", "left_child=0", DAMAGE_SUBJECT, count=1)
     with pytest.raises(ModelError, match="children"):
         TreeWalk.parse(text)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), order=st.permutations([0, 1, 2]))
+def test_trees_that_disagree_on_what_is_missing_score_as_lightgbm_scores_them(
+    seed: int, order: list[int]
+) -> None:
+    # Grown on one another: nodes that know no missing value, NaN, and zero, of the same columns.
+    X, y = make_data(seed)
+    kinds = [{"use_missing": False}, {"use_missing": True}, {"zero_as_missing": True}]
+    booster = None
+    params = {"objective": "binary", "verbose": -1, "num_threads": 1, "min_data_in_leaf": 3, "num_leaves": 9}
+    for kind in (kinds[i] for i in order):
+        data = lightgbm.Dataset(X, y, params=kind, free_raw_data=False)
+        booster = lightgbm.train(params | kind, data, 3, init_model=booster)
+    assert booster is not None
+    assert_same(booster, odd_rows(X, seed))
+    lines = [line for line in booster.model_to_string().split("\n") if line.startswith("decision_type=")]
+    decisions = [int(word) for line in lines for word in line.removeprefix("decision_type=").split()]
+    assert len({decision >> 2 for decision in decisions}) >= 2
+
+
+ODD_MODELS: dict[str, dict[str, object]] = {
+    "one split": {"num_leaves": 2, "n_trees": 1},
+    "no split for any column": {"min_gain_to_split": 1e9, "n_trees": 4},
+    "constants after splits": {"min_gain_to_split": 6.0, "num_leaves": 3, "n_trees": 60},
+    "no average to begin with": {"boost_from_average": False, "n_trees": 3},
+    "weights of the rare class": {"scale_pos_weight": 50.0, "n_trees": 3},
+    "leaves that can be nothing": {"lambda_l1": 1e6, "n_trees": 3},
+    "huge steps": {"learning_rate": 1e6, "n_trees": 3},
+    "tiny steps": {"learning_rate": 1e-12, "n_trees": 3},
+    "numbers, not chances": {"objective": "regression", "n_trees": 3},
+    "ranks": {"objective": "cross_entropy", "n_trees": 3},
+    "one bin": {"max_bin": 2, "n_trees": 3},
+    "monotone": {"monotone_constraints": [1, -1, 0, 0, 0], "n_trees": 5},
+    "quantized": {"use_quantized_grad": True, "n_trees": 5},
+}
+
+
+@pytest.mark.parametrize("what", ODD_MODELS)
+def test_odd_models_score_as_lightgbm_scores_them(what: str) -> None:
+    X, y = make_data(21)
+    assert_same(train(X, y, **ODD_MODELS[what]), odd_rows(X, 21))
+
+
+@pytest.mark.parametrize("column", [0.0, -0.0, np.nan, 1e-36, 7.5])
+def test_models_of_columns_that_never_change_score_as_lightgbm_scores_them(column: float) -> None:
+    X, y = make_data(4)
+    X[:, 1:] = column
+    assert_same(train(X, y, n_trees=4), odd_rows(X, 4))
+    X[:, 0] = column  # nothing to split at all: one constant a tree
+    walk = assert_same(train(X, y, n_trees=2), odd_rows(X, 4))
+    assert not walk.contributions(odd_rows(X, 4)).any()
+
+
+def test_a_model_without_trees_is_refused() -> None:
+    X, y = make_data(4)
+    empty = lightgbm.Booster({"objective": "binary", "verbose": -1}, lightgbm.Dataset(X, y))
+    with pytest.raises(ModelError, match="0 trees"):
+        TreeWalk.parse(empty.model_to_string())
