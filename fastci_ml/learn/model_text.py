@@ -85,8 +85,8 @@ def parse_forest(text: str, *, name: str = "model") -> Forest:
     Raises
     ------
     ModelError
-        If the text is cut short or inconsistent, holds no tree, or the model is of another version, linear, averaged
-        (random forest), of several classes or of several trees an iteration.
+        If the text is cut short or inconsistent or holds no tree, or the model is of another version, linear,
+        averaged (random forest), of several classes or of several trees an iteration.
     """
     body, has_end, _ = text.partition("\nend of trees")
     if not has_end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from random_runs import Run, runs_of, to_log
 
 from fastci_ml.features.log import RunLog
 from fastci_ml.features.matrix import FeatureState, build_matrix, run_events
-from fastci_ml.features.schema import FEATURE_NAMES, N_FEATURES, feature_index
+from fastci_ml.features.schema import _DEFINITIONS, FEATURE_NAMES, N_FEATURES, feature_index
 from fastci_ml.records.changes import ChangeStatus, FileChange
 
 HISTORY = FEATURE_NAMES[: FEATURE_NAMES.index("run_n_tests")]
@@ -229,3 +230,80 @@ def test_a_duration_that_can_be_none_is_an_unknown_one(seconds: float) -> None:
     ]
     unknown = [Run("cpu", i, i, (("t.py::test", 0, s),), None) for i, s in enumerate([math.nan, 2.0] * 2)]
     assert np.array_equal(build_matrix(to_log(runs)), build_matrix(to_log(unknown)), equal_nan=True)
+
+
+# Number of NaN and sum of each feature over the runs below, by definitions 1.
+MEANINGS = {
+    "n_runs": (0, 5358),
+    "pass_streak": (0, 1271),
+    "n_new_fails": (0, 937),
+    "fail_streak": (0, 182),
+    "last_verdict": (27, 146),
+    "n_fails": (0, 1260),
+    "fail_decay_50": (0, 134.77),
+    "fail_decay_80": (0, 108.196),
+    "fail_decay_95": (0, 48.7311),
+    "repeat_fail_share": (0, 71.8948),
+    "duration_mean_s": (35, 668.142),
+    "duration_trend": (35, 528.365),
+    "runs_since_fail": (131, 1990),
+    "runs_since_run": (27, 839),
+    "runs_since_first": (27, 7957),
+    "fail_rate": (0, 118.596),
+    "new_fail_rate": (0, 108.297),
+    "module_fail_decay_80": (19, 113.662),
+    "run_n_tests": (0, 5720),
+    "lane_fail_decay_80": (19, 115.738),
+    "change_n_files": (109, 1006),
+    "change_n_lines": (109, 4024),
+    "change_n_folders": (109, 1006),
+    "change_test_share": (109, 93.0833),
+    "change_source_share": (109, 216.833),
+    "change_config_share": (109, 0),
+    "change_churn": (109, 2783),
+    "change_fail_share": (165, 270.154),
+    "is_test_changed": (109, 116),
+    "name_affinity": (109, 282),
+    "folder_affinity": (109, 227.5),
+    "file_cofail_rate": (109, 59.4392),
+    "folder_cofail_rate": (109, 59.4392),
+}
+
+
+def test_the_definitions_of_the_features_are_those_that_the_digest_stands_for() -> None:
+    # case 48: models and frames remember the digest. Whoever changes what a feature means raises _DEFINITIONS
+    # in the schema, so that these are refused and not scored; then the figures here are taken anew.
+    rng = random.Random(7)  # draws the same in every release
+    files = ("pkg/optim/adam.py", "pkg/data/loader.py", "tests/optim/test_adam.py", "README.md")
+    nodes = [
+        f"tests/{part}/test_{name}.py::test_{i}"
+        for part, name in (("optim", "adam"), ("data", "loader"))
+        for i in range(6)
+    ]
+    runs = [
+        Run(
+            ("cpu", "gpu")[i % 2],
+            10 * i,
+            10 * i + 1 + int(29 * rng.random()),
+            tuple(
+                (node, [0, 0, 0, 1, -1][int(5 * rng.random())], [0.5, 2.0, math.nan][int(3 * rng.random())])
+                for node in nodes
+                if rng.random() < 0.8
+            ),
+            None
+            if i % 5 == 0
+            else tuple(
+                FileChange(path=path, status=ChangeStatus.MODIFIED, n_added=3.0, n_deleted=1.0)
+                for path in files
+                if rng.random() < 0.5
+            ),
+        )
+        for i in range(60)
+    ]
+    X = build_matrix(to_log(runs)).astype(np.float64)
+    found = {
+        name: (int(np.isnan(column).sum()), pytest.approx(float(np.nansum(column)), rel=1e-4))
+        for name, column in zip(FEATURE_NAMES, X.T, strict=True)
+    }
+    assert _DEFINITIONS == 1
+    assert found == MEANINGS
