@@ -203,10 +203,10 @@ def slow_volatile(runs, ids, functions):
     for function in range(max(functions, default=-1) + 1):
         seen, ratios = set(), []
         for run in sorted(set(runs)):
-            of_run = {i for r, i in zip(runs, ids, strict=True) if r == run and functions[i] == function}
+            of_run = [i for r, i in zip(runs, ids, strict=True) if r == run and functions[i] == function]
             if of_run:
-                ratios.append(len(of_run - seen) / len(of_run))
-                seen |= of_run
+                ratios.append(sum(i not in seen for i in of_run) / len(of_run))
+                seen |= set(of_run)
         later = ratios[1:][-10:]
         found.append(len(later) >= 3 and sum(later) / len(later) >= 0.5)
     return found
