@@ -194,3 +194,43 @@ def test_with_a_registry_of_another_release_ci_goes_on_and_nothing_is_lost(
     assert ModelBundle.load(state / "model").digest == digest
     code, out, _ = call(*rank)
     assert (code, "ranked by model 'fastci-risk' version 4" in out) == (0, True)
+
+
+def test_rank_says_what_ranks_where_a_history_is_too_little_and_where_risks_are_unchecked(
+    make_repo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # case 49: refused, so a simple policy orders, by name; above the floors and unchecked, so without a risk.
+    repo = make_repo()
+    write_files(repo.root)
+    repo.write(".gitignore", ".fastci/\nplan.json\n")
+    repo.commit("start")
+    repo.write("pkg/adam.py", "VALUE = 1\n")
+    repo.commit("change")
+    monkeypatch.chdir(repo.root)
+    store = HistoryStore(repo.root / ".fastci" / "history")
+    rank = ["rank", "--base", "HEAD~1", "--lane", LANE]
+
+    def plan() -> tuple[dict[str, Any], set[float | None], str]:
+        assert main([*rank, "--json"]) == 0
+        printed = capfd.readouterr()
+        document = json.loads(printed.out)
+        return document["model"], {test["risk"] for test in document["tests"]}, printed.err
+
+    add_runs(store, 0, 8)
+    assert main(["train", "--no-mlflow"]) == 3
+    said = capfd.readouterr().err
+    assert "8 runs (needed 15)" in said
+    assert "missing: 7 runs" in said
+    assert not (repo.root / ".fastci" / "model").exists()
+    model, risks, err = plan()
+    assert (model["kind"], risks) == ("policy", {None})
+    assert f"ranked by the simple policy {model['name']!r}" in err
+
+    add_runs(store, 8, 32)
+    assert main(["train", "--no-mlflow"]) == 0
+    printed = capfd.readouterr()
+    assert "risks uncalibrated" in printed.out
+    assert "warning: risks are uncalibrated" in printed.err
+    model, risks, err = plan()
+    assert (model["kind"], risks) == ("model", {None})
+    assert "the model is uncalibrated: it orders the tests, and gives no risk" in err
