@@ -1,179 +1,38 @@
-"""JUnit XML, streamed into columns: one pass with expat, no tree, text bodies dropped.
-
-Per case the parser calls one short function that keeps the attributes; everything else is done a block of
-cases at a time by Arrow and numpy. What is rare (failures, skips, reruns) is kept apart by row.
-"""
+"""JUnit XML files of any flavour, as reports."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from xml.parsers import expat
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fastci_ml.errors import ReportError
-from fastci_ml.records.plans import FOLLOWED_PROPERTY
+from fastci_ml.sources.durations import duration_of, is_decimal_comma, single_comma
 from fastci_ml.sources.failure_rules import FailureRules
-from fastci_ml.sources.junit_cases import RESULT_TAGS, CaseEvent, attempts_of_cases
+from fastci_ml.sources.junit_cases import attempts_of_cases
 from fastci_ml.sources.junit_ids import JunitIds
-from fastci_ml.sources.reports import Report, known_durations_s, total_us
+from fastci_ml.sources.junit_parser import JunitParser
+from fastci_ml.sources.junit_suites import Suite, SuiteIndex
+from fastci_ml.sources.regular_files import open_regular
+from fastci_ml.sources.reports import Report, total_us
+from fastci_ml.sources.xml_repair import XmlRepair
 
 _BLOCK_BYTES = 1 << 17
-# Enough for the first line of a message and for the rules of `failures`.
-_TEXT_LIMIT = 4_000
-_ROOTS = ("testsuites", "testsuite")
-_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+\.\d+")
-_NAMES = ("classname", "name", "time", "file")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class _Reader:
-    """Expat handlers, and the columns that they fill.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    ids : JunitIds
-        Turns names into node ids, block by block.
-    """
-
-    def __init__(self, path: Path, ids: JunitIds) -> None:
-        self._path = path
-        self._ids = ids
-        self._cases: list[list[str]] = []  # of the current block; emptied in place
-        self._n_flushed = 0
-        self._has_root = False
-        # Results whose parent has not ended yet: only its end tells whether they are of a case or of a suite.
-        self._results: list[CaseEvent] = []
-        self._depth = 0  # of elements below that parent
-        self._text: list[str] = []
-        self.node_ids: list[pa.Array] = []
-        self.is_joined: list[np.ndarray] = []
-        self.durations_s: list[np.ndarray] = []
-        self.events: dict[int, list[CaseEvent]] = {}
-        self.suites: list[tuple[str, str]] = []
-        self.properties: set[tuple[str, str]] = set()
-        self.n_outside = 0
-        self.n_bad_times = 0
-
-    def read(self, file: BinaryIO) -> None:
-        """Parse a whole file."""
-        self._parser = parser = expat.ParserCreate()
-        parser.ordered_attributes = True  # lists of names and values: half the size of dictionaries
-        parser.StartDoctypeDeclHandler = self._refuse_doctype
-        self._start = parser.StartElementHandler = self._start_handler()
-        try:
-            while block := file.read(_BLOCK_BYTES):
-                parser.Parse(block, False)
-                self._flush()
-            parser.Parse(b"", True)
-        except expat.ExpatError as error:
-            raise ReportError(f"{self._path}: torn or no XML: {error}") from error
-        except (LookupError, ValueError) as error:
-            raise ReportError(f"{self._path}: unknown encoding: {error}") from error
-
-    def _start_handler(self) -> Callable[[str, list[str]], None]:
-        keep, other = self._cases.append, self._start_other
-
-        def start(tag: str, attributes: list[str]) -> None:
-            if tag == "testcase":
-                keep(attributes)
-            else:
-                other(tag, attributes)
-
-        return start
-
-    def _start_other(self, tag: str, attributes: list[str]) -> None:
-        tag = tag.rpartition(":")[2]  # namespaces carry no meaning in any flavour
-        if not self._has_root:
-            self._has_root = True
-            if tag not in _ROOTS:
-                raise ReportError(f"{self._path}: root element <{tag}>, expected <testsuites> or <testsuite>")
-        if tag == "testcase":
-            self._cases.append(attributes)
-        elif tag == "testsuite":
-            suite = _dictionary(attributes)
-            self.suites.append((suite.get("timestamp", ""), suite.get("time", "")))
-        elif tag == "property":
-            found = _dictionary(attributes)
-            # Only what our own plugin wrote: other properties are anybody's, and any number of them.
-            if found.get("name") == FOLLOWED_PROPERTY:
-                self.properties.add((FOLLOWED_PROPERTY, found.get("value", "")[:_TEXT_LIMIT]))
-        elif tag in RESULT_TAGS:
-            # Ends matter from here to the end of the parent only: handling all of them would cost a tenth.
-            self._parser.StartElementHandler = self._start_beside_result
-            self._parser.EndElementHandler = self._end_beside_result
-            self._begin_result(tag, _dictionary(attributes))
-
-    def _begin_result(self, tag: str, attributes: dict[str, str]) -> None:
-        get = attributes.get
-        self._depth = 1
-        self._results.append(CaseEvent(tag, get("type", ""), get("message", "")[:_TEXT_LIMIT]))
-        if tag != "skipped" and not self._results[-1].message:
-            self._parser.CharacterDataHandler = self._add_text
-
-    def _start_beside_result(self, tag: str, attributes: list[str]) -> None:
-        name = tag.rpartition(":")[2]
-        if self._depth:
-            self._depth += 1  # markup inside of a result
-        elif name in RESULT_TAGS:
-            self._begin_result(name, _dictionary(attributes))
-        elif name in ("testcase", "testsuite"):
-            self._end_parent(is_case=False)  # a parent with such children is a suite
-            self._start(tag, attributes)
-        else:
-            self._depth = 1
-
-    def _end_beside_result(self, tag: str) -> None:
-        if not self._depth:
-            self._end_parent(is_case=tag.rpartition(":")[2] == "testcase")
-            return
-        self._depth -= 1
-        if not self._depth and self._parser.CharacterDataHandler is not None:
-            self._parser.CharacterDataHandler = None
-            self._results[-1] = replace(self._results[-1], message="".join(self._text)[:_TEXT_LIMIT])
-            self._text.clear()
-
-    def _end_parent(self, *, is_case: bool) -> None:
-        self._parser.StartElementHandler, self._parser.EndElementHandler = self._start, None
-        if is_case:
-            row = self._n_flushed + len(self._cases) - 1
-            self.events.setdefault(row, []).extend(self._results)
-        else:
-            self.n_outside += len(self._results)
-        self._results = []
-
-    def _add_text(self, text: str) -> None:
-        if sum(map(len, self._text)) < _TEXT_LIMIT:
-            self._text.append(text[:_TEXT_LIMIT])
-
-    def _flush(self) -> None:
-        """Turn the block's attributes into columns."""
-        cases = self._cases
-        if not cases:
-            return
-        blank = [""] * len(cases)
-        classnames, names, times, files = (column or blank for column in _columns(cases))
-        node_ids, is_joined = self._ids.map(classnames, names, files)
-        self.node_ids.append(node_ids)
-        self.is_joined.append(is_joined)
-        durations_s, n_bad = parse_times(times)
-        self.durations_s.append(durations_s)
-        self.n_bad_times += n_bad
-        self._n_flushed += len(cases)
-        cases.clear()
-
-    def _refuse_doctype(self, *_: object) -> None:
-        raise ReportError(f"{self._path}: a document type is declared, which no test report needs: refused")
+# The file ends where its root has not ended: nothing that a repair may complete.
+_TORN = tuple(
+    expat.errors.codes[message]
+    for message in (
+        expat.errors.XML_ERROR_NO_ELEMENTS,
+        expat.errors.XML_ERROR_UNCLOSED_TOKEN,
+        expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
+    )
+)
 
 
 def read_junit(path: Path, ids: JunitIds | None = None, rules: FailureRules | None = None) -> Report:
@@ -192,112 +51,136 @@ def read_junit(path: Path, ids: JunitIds | None = None, rules: FailureRules | No
     -------
     Report
         Rows in the order of the file. A test that comes several times has that many tries; of those, a case
-        without any result that another try follows is `UNKNOWN`, because rerun plugins write failed tries so.
-        A missing, empty or unreadable time is NaN. Times of day without a zone are read as UTC.
+        without any result that another try follows is a failed try or a pass if the header of its suite
+        settles that, else `UNKNOWN`. A missing, empty or unreadable time is NaN. Times of day without a zone
+        are read as UTC. What XML forbids is repaired, and a note says how often.
 
     Raises
     ------
     ReportError
-        If the file is no JUnit, torn, or declares a document type (which entity bombs need).
+        If the file is no JUnit, torn, beyond repair, or declares a document type (which entity bombs need).
     """
-    reader = _Reader(path, JunitIds() if ids is None else ids)
+    ids = JunitIds() if ids is None else ids
+    with open_regular(path) as file:
+        try:
+            parser, notes = _parse(path, file, ids, rules)
+        except OSError as error:
+            raise ReportError(f"{path}: cannot be read: {error}") from error
+    return _report(parser, notes)
+
+
+def _parse(
+    path: Path, file: BinaryIO, ids: JunitIds, rules: FailureRules | None
+) -> tuple[JunitParser, list[str]]:
+    """The file parsed, and notes on what had to be repaired for that."""
+    parser = JunitParser(path, ids, rules)
     try:
-        with path.open("rb") as file:
-            reader.read(file)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error}") from error
-    return _report(reader, rules)
-
-
-def parse_times(texts: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Seconds from the ``time`` attributes.
-
-    Returns
-    -------
-    durations_s : float64 array
-        NaN where the text is empty, no number or none that a duration can be; a single comma is ambiguous
-        and so unknown.
-    n_bad : int
-        How many were there and could not be read.
-
-    Examples
-    --------
-    >>> parse_times(["0.5", "", "1,024.12", "0,160"])
-    (array([5.00000e-01,         nan, 1.02412e+03,         nan]), 1)
-    """
+        parser.parse(_blocks(file), is_repaired=False)
+    except expat.ExpatError as error:
+        if error.code in _TORN:
+            raise ReportError(_torn(path, error)) from error
+    except (LookupError, ValueError, Warning):
+        pass  # an encoding that expat does not know, or whose decoder warns: the repair decodes it
+    else:
+        return parser, []
+    file.seek(0)
+    repair = XmlRepair()
+    parser = JunitParser(path, ids, rules)
     try:
-        seconds = pc.cast(pa.array(texts, pa.string()), pa.float64())
-        durations_s = known_durations_s(np.from_dlpack(seconds))
-    except pa.ArrowInvalid:
-        durations_s = known_durations_s(np.array([_seconds(text) for text in texts], np.float64))
-    n_unknown = int(np.isnan(durations_s).sum())
-    return durations_s, n_unknown - sum(not text.strip() for text in texts) if n_unknown else 0
-
-
-def _seconds(text: str) -> float:
-    text = text.strip()
-    if _THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _report(reader: _Reader, rules: FailureRules | None) -> Report:
-    blocks = pa.chunked_array(reader.node_ids, pa.string())
-    node_ids = blocks.dictionary_encode().combine_chunks()
-    is_joined = np.concatenate([np.empty(0, bool), *reader.is_joined])
-    durations_s = np.concatenate([np.empty(0), *reader.durations_s])
-    started_us, finished_us = _span(reader.suites, total_us(durations_s))
+        parser.parse(repair.blocks(file), is_repaired=True)
+    except expat.ExpatError as error:
+        if error.code in _TORN:
+            raise ReportError(_torn(path, error)) from error
+        raise ReportError(f"{path}: no XML, and nothing that can be repaired: {error}") from error
     notes = []
-    if reader.n_outside:
-        notes.append(f"{reader.n_outside} results outside of any test case were left out")
-    if reader.n_bad_times:
-        notes.append(f"{reader.n_bad_times} times could not be read and count as unknown")
-    report = attempts_of_cases(node_ids, is_joined, durations_s, reader.events, rules)
+    if repair.n_illegal:
+        notes.append(f"{repair.n_illegal} characters or bytes that XML forbids were spelled out")
+    if repair.n_markup:
+        notes.append(f"{repair.n_markup} bare ampersands or brackets were read as what they are")
+    if repair.n_before or parser.n_junk:
+        notes.append(f"{repair.n_before + parser.n_junk} characters around the report were left out")
+    if repair.declared:
+        notes.append(f"declared as {repair.declared}, read as {repair.encoding}")
+    return parser, notes
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(_BLOCK_BYTES):
+        yield block
+
+
+def _torn(path: Path, error: expat.ExpatError) -> str:
+    return f"{path}: torn: it ends before its root element does ({error})"
+
+
+def _report(parser: JunitParser, notes: list[str]) -> Report:
+    columns = parser.columns
+    node_ids, is_joined, durations_s = columns.joined()
+    unread = _read_commas(parser, durations_s)
+    n_bad_times = columns.n_bad_times + len(unread)
+    started_us, finished_us = _span(parser.suites, total_us(durations_s))
+    if parser.n_outside:
+        notes.append(f"{parser.n_outside} results outside of any test case were left out")
+    if n_bad_times:
+        example = columns.bad_time or unread[0][:40]
+        notes.append(f"{n_bad_times} times could not be read and count as unknown, such as {example!r}")
+    if columns.n_cut_names:
+        notes.append(f"{columns.n_cut_names} cases have names that are too long to be any, and were cut")
+    if parser.n_left_out:
+        notes.append(f"{parser.n_left_out} results of cases with more than a thousand of them were left out")
+    report = attempts_of_cases(
+        node_ids,
+        is_joined,
+        durations_s,
+        columns.results,
+        suites=parser.suites,
+        nameless=columns.nameless,
+        n_outside=parser.n_outside,
+    )
     return replace(
         report,
         run_started_us=started_us,
         run_finished_us=finished_us,
-        notes=tuple(notes),
-        properties=tuple(sorted(reader.properties)),
+        notes=(*notes, *report.notes),
+        properties=tuple(sorted(parser.properties)),
     )
 
 
-def _columns(cases: list[list[str]]) -> list[list[str]]:
-    """Class names, names, times and files of a block; no files at all where no case has one."""
-    n_cases, keys = len(cases), cases[0][::2]
-    flat = list(chain.from_iterable(cases))
-    width = 2 * len(keys)
-    # Nearly always all cases have the same attributes in the same order: then slices are the columns. No case
-    # has an attribute twice, so equal counts leave no room for anything else.
-    is_regular = len(flat) == width * n_cases and all(
-        flat[2 * place :: width].count(key) == n_cases for place, key in enumerate(keys)
-    )
-    if is_regular:
-        return [flat[2 * keys.index(key) + 1 :: width] if key in keys else [] for key in _NAMES]
-    rows = [_dictionary(case) for case in cases]
-    return [[row.get(key, "") for row in rows] for key in _NAMES]
+def _read_commas(parser: JunitParser, durations_s: np.ndarray) -> list[str]:
+    """Read times with a single comma where the total of their suite settles it; returns the others."""
+    commas = parser.columns.commas
+    if not commas:
+        return []
+    index = SuiteIndex(parser.suites)
+    rows = np.fromiter(commas, np.int64, len(commas))
+    places = index.places(rows)
+    unread: list[str] = []
+    for place in np.unique(places).tolist():
+        of_suite = rows[places == place].tolist()
+        texts = [commas[row] for row in of_suite]
+        suite = index.leaves[place] if place >= 0 else None
+        if suite is not None and is_decimal_comma(
+            texts, float(np.nansum(durations_s[suite.start : suite.end])), suite.time
+        ):
+            durations_s[of_suite] = [single_comma(text) for text in texts]
+        else:
+            unread += texts
+    return unread
 
 
-def _dictionary(attributes: list[str]) -> dict[str, str]:
-    return dict(zip(attributes[::2], attributes[1::2], strict=True))
-
-
-def _span(suites: list[tuple[str, str]], cases_us: int) -> tuple[int | None, int | None]:
+def _span(suites: Sequence[Suite], cases_us: int) -> tuple[int | None, int | None]:
     """Start of the first suite and end of the last, microseconds since 1970; None when no suite says."""
     starts_us, ends_us = [], []
-    for timestamp, time in suites:
+    for suite in suites:
         try:
-            started = datetime.fromisoformat(timestamp.strip())
+            started = datetime.fromisoformat(suite.timestamp.strip())
         except ValueError:
             continue
         if started.tzinfo is None:
             started = started.replace(tzinfo=UTC)
         started_us = (started - _EPOCH) // timedelta(microseconds=1)
-        wall_s = parse_times([time])[0][0]
+        wall_s = duration_of(suite.time)
         starts_us.append(started_us)
         # Without a wall time of the suite, one process that ran everything is the best guess.
-        ends_us.append(started_us + (cases_us if np.isnan(wall_s) else round(1e6 * float(wall_s))))
+        ends_us.append(started_us + (cases_us if np.isnan(wall_s) else round(1e6 * wall_s)))
     return min(starts_us, default=None), max(ends_us, default=None)

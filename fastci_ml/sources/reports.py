@@ -132,11 +132,9 @@ def assemble_executions(
 ) -> pa.Table:
     """Table of EXECUTIONS from the columns of a report and those that are settled already."""
     n_rows = len(report)
-    message, rule = [""] * n_rows, [""] * n_rows
+    message = [""] * n_rows
     for row, text in report.messages.items():
         message[row] = text
-    for row, name in report.rules.items():
-        rule[row] = name
     unknown = pa.array(np.full(n_rows, np.nan), from_pandas=False)
     columns = {
         "run_id": run_ids,
@@ -154,7 +152,7 @@ def assemble_executions(
         "gpu_s": unknown,
         "is_joined": pa.array(report.is_joined),
         "message": pa.array(message, pa.string()),
-        "failure_rule": _texts(rule),
+        "failure_rule": _sparse(report.rules, n_rows),
     }
     schema = SCHEMAS[EXECUTIONS.name]
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -238,6 +236,16 @@ def times(microseconds: np.ndarray | None, n_rows: int) -> pa.Array:
     if microseconds is None:
         return pa.nulls(n_rows, kind)
     return pa.array(microseconds, pa.int64(), mask=microseconds == _UNKNOWN_US).cast(kind)
+
+
+def _sparse(values: Mapping[int, str], n_rows: int) -> pa.Array:
+    """Dictionary column of texts that few rows have; the others are empty."""
+    codes: dict[str, int] = {"": 0}
+    places = np.zeros(n_rows, np.int32)
+    for row, text in values.items():
+        places[row] = codes.setdefault(text, len(codes))
+    texts = pa.array([storable(text) for text in codes], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(places), texts)
 
 
 def _texts(values: Sequence[str]) -> pa.Array:
