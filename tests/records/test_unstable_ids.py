@@ -126,6 +126,8 @@ def test_numbers_of_pytest_are_positions(params):
         ("fp16", "bf16", "fp32"),
         ("int8", "int4"),
         ("gpt2", "gpt3"),
+        ("v0", "v2"),
+        ("p0-a", "p8-a", "p64-a"),
         ("sm80", "sm90"),
         ("resnet18", "resnet50"),
         ("p00", "p01"),

@@ -78,6 +78,66 @@ def test_a_file_that_exists_settles_it(tmp_path: Path) -> None:
     assert map_one(ids, "a.../../checks", "t") == ("a.../../checks::t", False)
 
 
+def test_two_files_that_a_name_can_mean_are_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("a/b.py", "a/b/C.py", "a/v1.2 x.py", "a/notes.rst"):
+        (tmp_path / name).touch()
+    ids = JunitIds(root=tmp_path)
+    assert map_one(ids, "a.b.C", "t") == ("a/b/C.py::t", False)
+    assert map_one(ids, "a.b.D", "t") == ("a/b.py::D::t", True)
+    assert map_one(ids, "a.v1.2 x.D", "t") == ("a/v1.2 x.py::D::t", True)
+    assert map_one(ids, "a.notes.rst", "notes.rst") == ("a/notes.rst::notes.rst", True)
+
+
+def test_files_outside_of_the_root_settle_nothing(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "x.py").touch()
+    ids = JunitIds(root=tmp_path / "root")
+    for name in ("...x", "../x", f"{tmp_path}/x", "..x", "a\0.x", "n" * 300):
+        assert not map_one(ids, name, "t")[1]
+
+
+def test_one_class_alone_is_no_certain_prefix() -> None:
+    """It may as well be the file of another folder, which is gone; two classes that agree are not."""
+    ids = JunitIds(["tests/test_a.py::test_x", "tests/test_b.py::test_y", "tests/test_b.py::test_z"])
+    assert map_one(ids, "linux.tests.test_a", "test_x") == ("tests/test_a.py::test_x", False)
+    found, is_joined = ids.map(["linux.tests.test_a", "linux.tests.test_b"], ["test_x", "test_new"])
+    assert found.to_pylist() == ["tests/test_a.py::test_x", "tests/test_b.py::test_new"]
+    assert is_joined.tolist() == [True, False]
+    # Where one name is known as it is, pytest wrote no prefix.
+    found, is_joined = ids.map(["tests.test_a", "linux.tests.test_b"], ["test_x", "test_y"])
+    assert found.to_pylist() == ["tests/test_a.py::test_x", "linux/tests/test_b.py::test_y"]
+    assert is_joined.tolist() == [True, False]
+
+
+def test_other_parameters_of_a_collected_function_are_certain() -> None:
+    """case 25: parameters that change between runs are still those of the function."""
+    ids = JunitIds(["a/checks.py::C::t[<X at 0x7f00c0ffee10>]", "a/checks.py::C::u"])
+    assert map_one(ids, "a.checks.C", "t[<X at 0x7f00c0ffee20>]") == (
+        "a/checks.py::C::t[<X at 0x7f00c0ffee20>]",
+        True,
+    )
+    assert map_one(ids, "a.checks.C", "gone[1]") == ("a/checks.py::C::gone[1]", False)
+
+
+def test_what_pytest_spelled_out_is_no_certain_name(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").touch()
+    (tmp_path / "b.py").touch()
+    ids = JunitIds(root=tmp_path)
+    assert map_one(ids, "b", "t[#x1B]") == ("b.py::t[#x1B]", False)
+    assert map_one(ids, "b", "t[#xyz]") == ("b.py::t[#xyz]", True)
+    assert map_one(ids, "a.yaml", "case[]") == ("a.yaml::case[]", False)
+    assert map_one(ids, "a.yaml", "case") == ("a.yaml::case", True)
+
+
+def test_doctests_and_packages_are_guessed_by_their_names() -> None:
+    ids = JunitIds()
+    assert map_one(ids, "src.pkg.mod", "pkg.mod.f") == ("src/pkg/mod.py::pkg.mod.f", False)
+    assert map_one(ids, "pkg.__init__.TestA", "t") == ("pkg/__init__.py::TestA::t", False)
+    assert map_one(ids, "app.tests.TestA", "t") == ("app/tests.py::TestA::t", False)
+    assert map_one(ids, "com.foo.BarTest", "runs") == ("com.foo.BarTest::runs", False)
+
+
 def test_without_anything_else_the_naming_convention_is_a_guess() -> None:
     ids = JunitIds()
     assert map_one(ids, "tests.test_pkg.test_mod.TestB", "t[a.b]") == (
