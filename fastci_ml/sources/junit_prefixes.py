@@ -51,7 +51,7 @@ class Prefixes(dict[str, str]):
         classname, _, file = key.partition(BETWEEN)
         prefix, is_certain = self._find(classname, file.replace("\\", "/"))
         self[key] = prefix
-        if prefix == f"{classname}::":
+        if prefix == f"{classname}::" and not is_certain and classname not in self._collected:
             self.unexplained.add(key)
         elif not node_path(prefix).endswith(".py"):
             self.foreign.add(key)
