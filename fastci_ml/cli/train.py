@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings = with_registry(args, settings)
     out = args.out or settings.model_dir
     progress = Progress()
-    log = build_log(HistoryStore(args.history or settings.history_dir))
+    log = build_log(HistoryStore(args.history or settings.history_dir), root=settings.root)
     trained = train(
         log,
         build_matrix(log, progress),
