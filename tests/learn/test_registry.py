@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from fastci_ml.errors import DataError, ModelError, RegistryError
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.plots import draw_plots
 from fastci_ml.learn.registry import Registry
+from fastci_ml.learn.registry.aliases import name_newest
 from fastci_ml.settings import Settings
 
 if TYPE_CHECKING:
@@ -231,6 +233,7 @@ sys.modules["mlflow"] = None
 from pathlib import Path
 from fastci_ml.errors import RegistryError
 from fastci_ml.learn.registry import Registry
+from fastci_ml.learn.registry.aliases import name_newest
 from fastci_ml.settings import Settings
 try:
     Registry(Settings(root=Path("."), state_dir=Path("."))).versions()
@@ -361,6 +364,7 @@ import sys
 from pathlib import Path
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.registry import Registry
+from fastci_ml.learn.registry.aliases import name_newest
 from fastci_ml.settings import Settings
 root, bundle = Path(sys.argv[1]), Path(sys.argv[2])
 registry = Registry(Settings(root=root, state_dir=root / ".fastci"))
@@ -492,3 +496,25 @@ def test_no_line_of_ours_gives_a_version_a_stage() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
     calls = ("transition_model_version_stage", "get_latest_versions", "archive_existing_versions", "stages=")
     assert [(str(path), call) for path, text in texts.items() for call in calls if call in text] == []
+
+
+def test_the_challenger_is_the_newest_version_also_where_one_is_made_meanwhile() -> None:
+    class Client:
+        """Another training registers version 8 while ours names version 7."""
+
+        def __init__(self) -> None:
+            self.versions, self.named = [6, 7], [""]
+
+        def search_model_versions(self, *_: object, **__: object) -> Any:
+            class Page(list[Any]):
+                token = None
+
+            return Page(types.SimpleNamespace(version=str(version)) for version in self.versions)
+
+        def set_registered_model_alias(self, name: str, alias: str, version: str) -> None:
+            self.named.append(version)
+            self.versions = [6, 7, 8]
+
+    client = Client()
+    name_newest(client, "fastci-risk")
+    assert client.named == ["", "7", "8"]
