@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ RESULT_TAGS = frozenset((*_RESULTS, *_EARLIER, *_LATER))
 # reason stands in the text.
 _OLD_PHASES = {"test setup failure": "setup", "test teardown failure": "teardown"}
 _HEADINGS = frozenset((*_OLD_PHASES, "collection failure", "internal error"))
+_DIED = re.compile(r"worker '\w+' crashed while running ")
 # Attributes of cases by which some tools tell how they ended, without a child. Other words mean other things.
 _STATUSES = {
     **dict.fromkeys(("notrun", "not_run", "skipped", "disabled", "ignored", "suppressed"), "skipped"),
@@ -160,12 +162,14 @@ def _try(event: CaseEvent, rules: FailureRules | None) -> Try:
     words = message if is_named else f"{event.type}: {message}"
     found = classify(outcome, phase, words, rules=rules)
     is_own = event.tag not in _RESULTS
+    # A worker that died could not tell how long that took: xdist says 0.
+    has_died = event.tag == "error" and _DIED.search(message) is not None
     return Try(
         outcome,
         found.failure_class,
         phase,
         first_line(message or event.type),
         found.rule,
-        takes_time_of_case=not is_own,
+        takes_time_of_case=not (is_own or has_died),
         duration_s=duration_of(event.time) if is_own and event.time else float("nan"),
     )
