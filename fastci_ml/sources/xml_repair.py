@@ -38,7 +38,7 @@ _MARKS = (
     (b"\0<", "utf-16-be"),
 )
 # What a code must leave alone to be trusted with markup; its second half is what escapes of codes look like.
-_ASCII = "<?xml version='1.0' a=\"b\"/>&;#[]{}09azAZ" + "\\x41\\u0041 +AGE- ~{VP~}"
+_ASCII = "<?xml version='1.0' a=\"b\"/>&;#[]{}09azAZ" + "\\x41\\u0041 +AGE- ~{VP~} .xn--80ak6aa92e."
 _UNDECODABLE = "fastci_ml.undecodable"
 
 
@@ -83,7 +83,7 @@ class XmlRepair:
     n_markup : int
         Bare ampersands and angle brackets, which stand for themselves now.
     n_before : int
-        Characters before the first tag, left out.
+        Characters before the first tag, left out; blanks are not counted.
     encoding : str
         What the file was decoded as.
     declared : str
@@ -150,7 +150,7 @@ class XmlRepair:
 
     def _put_text(self, text: str) -> None:
         if not self._is_started:
-            self.n_before += len(text.strip("\ufeff \t\r\n"))
+            self.n_before += sum(map(len, text.replace("\ufeff", "").split()))
             return
         self.n_markup += text.count("]]>")
         self._out.append(self._escaped(text).replace("]]>", "]]&gt;"))
