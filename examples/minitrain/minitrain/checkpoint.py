@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     from minitrain.optim import Optimizer
 
 # Settings that say what the tensors and the samples mean: a run may go on only with the same ones.
-_FIXED = (
-    *(
-        f"model.{name}"
-        for name in ("vocabulary", "layers", "hidden", "ffn", "heads", "kv_heads", "rope_base")
+_FIXED = {
+    "model": (
+        "vocabulary", "layers", "hidden", "ffn", "heads", "kv_heads", "rope_base", "tied_embeddings",
+        "experts", "top_k", "moe_every",
     ),
-    *(f"model.{name}" for name in ("tied_embeddings", "experts", "top_k", "moe_every")),
-    *(
-        f"data.{name}"
-        for name in ("documents", "eval_documents", "mean_length", "topics", "sequence", "batch")
+    "data": (
+        "documents", "eval_documents", "mean_length", "topics", "sequence", "batch", "packing", "shuffle",
+        "seed",
     ),
-    *(f"data.{name}" for name in ("packing", "shuffle", "seed")),
-    "optim.name",
-)
+    "optim": ("name",),
+}  # fmt: skip
 
 
 def folder_of(directory: Path, step: int) -> Path:
@@ -100,18 +98,12 @@ def _own_pieces(mesh: Mesh, buckets: Buckets, optimizer: Optimizer) -> list[dict
         place = bucket.placement
         if not mesh.is_first_in([place.data_axis] + ([place.copies] if place.copies else [])):
             continue
-        tensors = {name: bucket.split(whole) for name, whole in flat.items()}
+        views = {name: bucket.split(whole) for name, whole in flat.items()}
         for number, weight in enumerate(bucket.weights):
-            piece = {name: pieces[number].clone() for name, pieces in tensors.items()}
-            placement = weight.placement
-            pieces.append(
-                {
-                    "name": placement.name,
-                    "shape": placement.shape,
-                    "slices": placement.slices,
-                    "tensors": piece,
-                }
-            )
+            own = weight.placement
+            # Cloned, because a view would be saved with the whole bucket behind it.
+            tensors = {name: of_weights[number].clone() for name, of_weights in views.items()}
+            pieces.append({"name": own.name, "shape": own.shape, "slices": own.slices, "tensors": tensors})
     return pieces
 
 
@@ -137,7 +129,8 @@ def restore(
     folder = folder_of(directory, steps[-1])
     meta = json.loads((folder / "meta.json").read_text())
     _check_fixed(folder, meta["config"], flatten(config))
-    tensors = _read_tensors(folder, ("value", *optimizer.state_names))
+    names = {weight.placement.name for bucket in buckets.all for weight in bucket.weights}
+    tensors = _read_tensors(folder, names, ("value", *optimizer.state_names))
     for bucket, state in zip(buckets.all, optimizer.state, strict=True):
         own = {"value": bucket.own_values, **state}
         for kind, target in own.items():
@@ -155,23 +148,27 @@ def restore(
 
 
 def _check_fixed(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
-    differing = [f"{key} was {saved[key]}, is {asked[key]}" for key in _FIXED if saved[key] != asked[key]]
+    keys = [f"{section}.{name}" for section, names in _FIXED.items() for name in names]
+    differing = [f"{key} was {saved[key]}, is {asked[key]}" for key in keys if saved[key] != asked[key]]
     if differing:
         raise CheckpointError(f"{folder} is of another run: {'; '.join(differing)}")
 
 
-def _read_tensors(folder: Path, kinds: tuple[str, ...]) -> dict[tuple[str, str], Tensor]:
-    """Put the logical tensors together from all files, and check that nothing is missing."""
+def _read_tensors(folder: Path, names: set[str], kinds: tuple[str, ...]) -> dict[tuple[str, str], Tensor]:
+    """Put logical tensors together from all files, and check that nothing is missing."""
     tensors: dict[tuple[str, str], Tensor] = {}
-    n_filled: dict[str, int] = {}
+    n_missing: dict[str, int] = {}
     for path in sorted(folder.glob("rank-*.pt")):
         for piece in torch.load(path, weights_only=True):
-            name = piece["name"]
-            n_filled[name] = n_filled.get(name, 0) + piece["tensors"]["value"].numel()
+            name, slices = piece["name"], slice_of(piece["slices"])
             for kind in kinds:
-                slices, tensor = slice_of(piece["slices"]), piece["tensors"][kind]
-                tensors.setdefault((name, kind), tensor.new_zeros(piece["shape"]))[slices] = tensor
-    for (name, _), tensor in tensors.items():
-        if n_filled[name] != tensor.numel():
-            raise CheckpointError(f"{folder}: {name} has {n_filled[name]} of {tensor.numel()} elements")
+                tensor = piece["tensors"][kind]
+                whole = tensors.setdefault((name, kind), tensor.new_zeros(piece["shape"]))
+                whole[slices] = tensor
+            n_missing[name] = n_missing.get(name, whole.numel()) - tensor.numel()
+    for name in sorted(names):
+        if name not in n_missing:
+            raise CheckpointError(f"{folder}: {name} is in no file")
+        if n_missing[name]:
+            raise CheckpointError(f"{folder}: {name} lacks {n_missing[name]} elements")
     return tensors

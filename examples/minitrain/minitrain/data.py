@@ -171,10 +171,8 @@ def _positions(documents: Tensor) -> Tensor:
 
 def _context_places(config: Config) -> list[Tensor]:
     """Return the places of a row that each context rank works on: an early piece and its late mirror."""
-    cp = config.parallel.cp
-    pieces = torch.arange(config.data.sequence).chunk(2 * cp)
-    return (
-        [torch.cat((pieces[rank], pieces[-1 - rank])) for rank in range(cp)]
-        if cp > 1
-        else [torch.cat(pieces)]
-    )
+    places, cp = torch.arange(config.data.sequence), config.parallel.cp
+    if cp == 1:
+        return [places]
+    pieces = places.chunk(2 * cp)
+    return [torch.cat((pieces[rank], pieces[-1 - rank])) for rank in range(cp)]

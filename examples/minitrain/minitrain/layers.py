@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -92,7 +93,7 @@ def rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat((first * cosine - second * sine, first * sine + second * cosine), -1).to(x.dtype)
 
 
-def dropout(x: Tensor, rate: float, batch: Batch, key: int) -> Tensor:
+def dropout(x: Tensor, rate: float, batch: Batch, key: str) -> Tensor:
     """Drop elements of the residual stream, shape (rows, sequence here, hidden).
 
     The mask is a function of the sample, the place in its row and `key`, which tells apart the uses in a
@@ -101,7 +102,7 @@ def dropout(x: Tensor, rate: float, batch: Batch, key: int) -> Tensor:
     """
     masks = []
     for sample in batch.samples:
-        generator = torch.Generator().manual_seed(sample * 1_000_003 + key)
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{key}/{sample}".encode()))
         whole = torch.rand(batch.row_length, x.shape[-1], generator=generator)
         masks.append(whole[batch.resident_places] >= rate)
     return x * torch.stack(masks) / (1.0 - rate)

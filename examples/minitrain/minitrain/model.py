@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,7 +30,7 @@ class Block(nn.Module):
         super().__init__()
         name = f"blocks.{layer}"
         self.rate = config.model.dropout
-        self.dropout_key = zlib.crc32(f"{config.run.seed}/{name}".encode())
+        self.dropout_key = f"{config.run.seed}/{name}"
         self.attention_norm = Norm(config, f"{name}.attention_norm")
         self.attention = Attention(config, mesh, f"{name}.attention")
         self.ffn_norm = Norm(config, f"{name}.ffn_norm")
@@ -44,18 +43,18 @@ class Block(nn.Module):
     def forward(self, hidden: Tensor, batch: Batch, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the residual stream after this block, and its balance loss (0 where it has no experts)."""
         attended = self.attention(self.attention_norm(hidden), batch, angles)
-        hidden = hidden + self._drop(attended, batch, 0)
+        hidden = hidden + self._drop(attended, batch, "attention")
         normed = self.ffn_norm(hidden)
         if isinstance(self.ffn, MixtureOfExperts):
             added, balance = self.ffn(normed, batch)
         else:
             added, balance = self.ffn(normed), hidden.new_zeros(())
-        return hidden + self._drop(added, batch, 1), balance
+        return hidden + self._drop(added, batch, "ffn"), balance
 
-    def _drop(self, x: Tensor, batch: Batch, place: int) -> Tensor:
+    def _drop(self, x: Tensor, batch: Batch, use: str) -> Tensor:
         if not (self.training and self.rate):
             return x
-        return dropout(x, self.rate, batch, self.dropout_key + place)
+        return dropout(x, self.rate, batch, f"{self.dropout_key}/{use}")
 
 
 class VocabularyMatrix(TensorParallel):

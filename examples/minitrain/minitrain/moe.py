@@ -57,11 +57,9 @@ class MixtureOfExperts(TensorParallel):
         x, gates = self.enter(x), self.enter(gates)
         if self.is_sequence_split:
             chosen = all_gather(chosen, self.mesh["tp"], 1)
-        kept = (
-            self._within_capacity(chosen, batch)
-            if self.capacity
-            else torch.ones_like(chosen, dtype=torch.bool)
-        )
+        kept = torch.ones_like(chosen, dtype=torch.bool)
+        if self.capacity:
+            kept = self._within_capacity(chosen, batch)
         mixed = self._dispatch(x.flatten(0, 1), gates.flatten(0, 1), chosen.flatten(0, 1), kept.flatten(0, 1))
         return self.leave(mixed.view_as(x)), balance
 

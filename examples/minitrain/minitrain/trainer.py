@@ -64,7 +64,7 @@ class Trainer:
         if self.config.checkpoint.resume:
             self._restore()
         while self.step < self.config.last_step:
-            self.journal.add("step", **self._train_step())
+            self.journal.add("step", **self.train_step())
             if self.eval_loader is not None and self.step % self.config.run.eval_every == 0:
                 self.journal.add("eval", step=self.step, **self.evaluate())
             every = self.config.checkpoint.every
@@ -73,16 +73,20 @@ class Trainer:
         self.journal.add("end", step=self.step)
         return self.journal.records
 
-    def _train_step(self) -> dict[str, Any]:
-        """Make one step, and return what there is to log of it."""
+    def train_step(self) -> dict[str, Any]:
+        """Make one step, and return what there is to log of it.
+
+        Raises
+        ------
+        DivergenceError
+            If the gradient is not finite and no loss scale can be blamed for it.
+        """
         started = time.perf_counter()
         n_rows = self.config.data.batch
         batches = self.loader.batches(self.step * n_rows)
-        # Every token of the step weighs the same, wherever it stands: sums are divided by the number of all
-        # of them.
-        n_tokens = float(
-            sum_(torch.stack([batch.weights.sum() for batch in batches]).sum(), self.mesh["data"])
-        )
+        # Every token of the step weighs the same, wherever it stands: sums are divided by their number.
+        n_local = torch.stack([batch.weights.sum() for batch in batches]).sum()
+        n_tokens = float(sum_(n_local, self.mesh["data"]))
         self.buckets.zero_gradients()
         sums = self.pipeline.train(
             batches,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.memory
 def kept_bytes(config: Config) -> dict[str, int]:
     """Return what rank 0 keeps between steps, and the most that it keeps for backward passes."""
     made = Trainer(config)
-    made._train_step()
+    made.train_step()
     state = sum(tensor.nbytes for bucket in made.optimizer.state for tensor in bucket.values())
     weights = sum(weight.nbytes for stage in made.stages for weight in stage.weights())
     return {"state": state, "weights": weights, "activations": peak_of_saved_tensors(made)}
@@ -52,7 +52,7 @@ def peak_of_saved_tensors(made: Trainer) -> int:
         return tensor if tensor.untyped_storage().data_ptr() in weights else Held(tensor)
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: getattr(packed, "tensor", packed)):
-        made._train_step()
+        made.train_step()
     return peak
 
 

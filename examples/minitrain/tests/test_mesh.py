@@ -84,8 +84,8 @@ def gradients_of_collectives(config: Config) -> dict[str, tuple[float, float]]:
     group = mesh["tp"]
     generator = torch.Generator().manual_seed(mesh.rank)
     weights = torch.randn(64, generator=generator, dtype=torch.float64)
-    send = [1 + (mesh.rank + other) % 3 for other in range(group.size)]
-    receive = [1 + (other + mesh.rank) % 3 for other in range(group.size)]
+    send = [1 + (mesh.rank + 2 * other) % 3 for other in range(group.size)]
+    receive = [1 + (other + 2 * mesh.rank) % 3 for other in range(group.size)]
     functions = {
         "gather_from": lambda x: collectives.gather_from(x, group, 1),
         "scatter_sum_from": lambda x: collectives.scatter_sum_from(x, group, 1),

@@ -96,17 +96,21 @@ def test_rotation_keeps_lengths_and_sees_distances_only(tmp_path: Path) -> None:
         return float((turned[0] * turned[1]).sum())
 
     assert score(7, 3) == pytest.approx(score(14, 10))
+    usual = score(7, 3)
+    config = configured(tmp_path, "model.rope_base=100")
+    assert score(7, 3) != pytest.approx(usual)
+    assert score(7, 3) == pytest.approx(score(14, 10))
     assert score(7, 3) != pytest.approx(score(7, 4))
     assert score(0, 0) == pytest.approx(float((query * key).sum()))
 
 
 def test_dropout_keeps_the_mean(tmp_path: Path) -> None:
     batch = batch_of(configured(tmp_path))
-    dropped = dropout(torch.ones(4, 32, 500), 0.25, batch, 7)
+    dropped = dropout(torch.ones(4, 32, 500), 0.25, batch, "a")
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.01)
     assert float((dropped == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
-    assert torch.equal(dropped, dropout(torch.ones(4, 32, 500), 0.25, batch, 7))
-    assert not torch.equal(dropped, dropout(torch.ones(4, 32, 500), 0.25, batch, 8))
+    assert torch.equal(dropped, dropout(torch.ones(4, 32, 500), 0.25, batch, "a"))
+    assert not torch.equal(dropped, dropout(torch.ones(4, 32, 500), 0.25, batch, "b"))
     assert not torch.equal(dropped[0], dropped[1])
 
 

@@ -36,16 +36,15 @@ def weights_of(made: Trainer) -> dict[str, torch.Tensor]:
 
 def test_adamw_is_that_of_torch(tmp_path: Path) -> None:
     """Three steps, with the gradients that clipping left."""
-    made = trainer(
-        tmp_path, "optim.warmup_steps=0", "optim.decay=constant", "optim.lr=0.01", "optim.weight_decay=0.3"
-    )
+    settings = "lr=0.01 weight_decay=0.3 beta1=0.8 beta2=0.9 eps=1e-4 warmup_steps=0 decay=constant"
+    made = trainer(tmp_path, *(f"optim.{setting}" for setting in settings.split()))
     copies = {name: torch.nn.Parameter(value) for name, value in weights_of(made).items()}
     decayed = [copy for copy in copies.values() if copy.ndim > 1]
     gains = [copy for copy in copies.values() if copy.ndim == 1]
     groups = [{"params": decayed, "weight_decay": 0.3}, {"params": gains, "weight_decay": 0.0}]
-    expected = torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-8)
+    expected = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-4)
     for _ in range(3):
-        made._train_step()
+        made.train_step()
         for stage in made.stages:
             for weight in stage.weights():
                 assert weight.grad is not None
@@ -67,7 +66,7 @@ def test_lion_moves_every_element_by_its_rate(tmp_path: Path) -> None:
     momentum: dict[str, torch.Tensor] = {}
     for _ in range(3):
         before = weights_of(made)
-        made._train_step()
+        made.train_step()
         for stage in made.stages:
             for weight in stage.weights():
                 name, gradient = weight.placement.name, weight.grad
@@ -90,12 +89,12 @@ def test_only_matrices_decay(tmp_path: Path) -> None:
 
 def test_gradient_norm_is_that_of_all_weights_and_clipping_scales_all(tmp_path: Path) -> None:
     made = trainer(tmp_path, "optim.clip=0.25")
-    record = made._train_step()
+    record = made.train_step()
     gradients = torch.cat([weight.grad.flatten() for stage in made.stages for weight in stage.weights()])  # type: ignore[union-attr]
     assert record["grad_norm"] > 1
     assert float(gradients.norm()) == pytest.approx(0.25, rel=1e-5)
     free = trainer(tmp_path, "optim.clip=0")
-    assert free._train_step()["grad_norm"] == pytest.approx(record["grad_norm"])
+    assert free.train_step()["grad_norm"] == pytest.approx(record["grad_norm"])
     unclipped = torch.cat([weight.grad.flatten() for stage in free.stages for weight in stage.weights()])  # type: ignore[union-attr]
     assert float(unclipped.norm()) == pytest.approx(record["grad_norm"])
 

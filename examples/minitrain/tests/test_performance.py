@@ -24,7 +24,7 @@ def operations_of_step(config: Config) -> int:
     """Return the floating-point operations of rank 0 in the matrix products of a step."""
     made = Trainer(config)
     with FlopCounterMode(display=False) as counter:
-        made._train_step()
+        made.train_step()
     return int(counter.get_total_flops())
 
 
@@ -58,7 +58,7 @@ def seconds_of_steps(first: Config, second: Config, n_steps: int) -> float:
         pair = []
         for made in trainers:
             started = time.process_time()
-            made._train_step()
+            made.train_step()
             pair.append(time.process_time() - started)
         seconds.append(pair)
     return median(later / earlier for earlier, later in seconds[1:])
@@ -82,7 +82,7 @@ def reductions_before_the_last_gradient(config: Config) -> tuple[int, int]:
         begun.append(made.buckets._n_started)
 
     embedding.weight.register_hook(note)
-    made._train_step()
+    made.train_step()
     return begun[-1], len(made.buckets.all)
 
 

@@ -170,7 +170,7 @@ def train_with_overflow(config: Config) -> tuple[list[bool], list[list[float]]]:
         if step == 1 and made.mesh.rank == 3:
             weight = made.buckets.all[-1].weights[0]
             handle = weight.register_hook(lambda gradient: gradient * float("inf"))
-        is_skipped.append(bool(made._train_step()["is_skipped"]))
+        is_skipped.append(bool(made.train_step()["is_skipped"]))
         if step == 1 and made.mesh.rank == 3:
             handle.remove()
         sums = torch.stack([bucket.values.double().sum() for bucket in made.buckets.all]).sum()

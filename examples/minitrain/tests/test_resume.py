@@ -211,7 +211,17 @@ def test_checkpoint_without_a_file_is_refused(train: Train) -> None:
     run = train()
     assert run.checkpoints == [2, 3]
     (folder_of(run.directory / "checkpoints", 3) / "rank-00001.pt").unlink()
-    with pytest.raises(RankError, match=r"has \d+ of \d+ elements"):
+    with pytest.raises(RankError, match=r"lacks \d+ elements"):
+        train("checkpoint.resume=true", "run.steps=4")
+
+
+@pytest.mark.recipe(
+    "tiny", "run.steps=3", "checkpoint.every=3", "parallel.pp=2", world=2, checks={"checkpoint": "invariant"}
+)
+def test_checkpoint_without_a_stage_is_refused(train: Train) -> None:
+    run = train()
+    (folder_of(run.directory / "checkpoints", run.checkpoints[-1]) / "rank-00000.pt").unlink()
+    with pytest.raises(RankError, match=r"blocks\.0\.attention\.key is in no file"):
         train("checkpoint.resume=true", "run.steps=4")
 
 
