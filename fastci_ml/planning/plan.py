@@ -90,7 +90,7 @@ def make_plan(
     state.unstable.update(ids.addressed)
     matrix = state.matrix(ids.node_ids, lane, files)
     if bundle is not None:
-        ranking = rank_by_model(bundle, matrix, objective)
+        ranking = rank_by_model(bundle, matrix, objective, lane)
     elif state.watermark_us is not None:
         ranking = rank_by_policy(matrix, objective, "no model")
     else:

@@ -55,7 +55,9 @@ class Ranking:
     notes: list[str] = field(default_factory=list)
 
 
-def rank_by_model(bundle: ModelBundle, matrix: NDArray[np.float32], objective: Objective) -> Ranking:
+def rank_by_model(
+    bundle: ModelBundle, matrix: NDArray[np.float32], objective: Objective, lane: str
+) -> Ranking:
     """Rank by predicted risk.
 
     Parameters
@@ -66,6 +68,8 @@ def rank_by_model(bundle: ModelBundle, matrix: NDArray[np.float32], objective: O
         Features of the tests.
     objective : Objective
         Risk alone, or risk per expected second.
+    lane : str
+        Where the tests will run: on a lane that no later run checked there are no risks.
     """
     registered = bundle.registration
     raw_scores, contributions = bundle.explain(matrix)
@@ -74,9 +78,10 @@ def rank_by_model(bundle: ModelBundle, matrix: NDArray[np.float32], objective: O
         # In log-odds a division by seconds is no longer one: risk / s = exp(log risk - log s).
         scores = -np.logaddexp(0.0, -raw_scores) - np.log(expected_durations(matrix))
     risks = bundle.calibration.risk(raw_scores)
-    if not bundle.is_calibrated:
+    if not bundle.calibrates(lane):
         risks = np.full(len(matrix), np.nan)
-        notes.append("the model is uncalibrated: it orders the tests, and gives no risk")
+        where = f" on lane {lane}" if bundle.is_calibrated else ""
+        notes.append(f"the model is uncalibrated{where}: it orders the tests, and gives no risk")
     return Ranking(
         model={
             "kind": "model",
