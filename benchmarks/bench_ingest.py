@@ -21,9 +21,9 @@ from pathlib import Path
 from xml.parsers import expat
 
 from fastci_ml.records.frames import EXECUTIONS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.history_tables import check_table
-from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.history.tables import check_table
+from fastci_ml.sources.junit.reader import read_junit
 from fastci_ml.sources.reports import changes_table, executions_table, runs_table
 
 SIZES = (50_000, 100_000, 200_000)
@@ -100,8 +100,8 @@ def peak_mb(path: Path) -> dict[str, float]:
     """Peak resident memory of a process that ingests the file, and of one that only imports the readers."""
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from fastci_ml.sources.history import HistoryStore\n"
-        "from fastci_ml.sources.ingest import IngestOptions, ingest_paths\n"
+        "from fastci_ml.sources.history.store import HistoryStore\n"
+        "from fastci_ml.sources.ingest.ingest import IngestOptions, ingest_paths\n"
         "import pandas\n"  # pyarrow imports it on the first conversion
         "if sys.argv[1]:\n"
         "    store = HistoryStore(Path(sys.argv[2]))\n"

@@ -28,7 +28,7 @@ from fastci_ml.features.log import build_log
 from fastci_ml.features.matrix import build_matrix
 from fastci_ml.learn.training import train
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 LANE = "bench"
 N_RUNS, N_NEWER, TESTS_PER_FILE, N_REPEATS = 60, 3, 20, 9

@@ -38,7 +38,7 @@ from fastci_ml.records.changes import FileChange
 from fastci_ml.replay.demo import FAST_TESTS, PYTEST_ARGUMENTS
 from fastci_ml.replay.faults import Fault, find_faults
 from fastci_ml.sources.environment import detect_lane
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "data" / "selfhistory" / "runs"
@@ -51,9 +51,9 @@ FAULTY = (
     "features",
     "planning/explain.py",
     "sources/environment.py",
-    "sources/git_commands.py",
-    "sources/repository.py",
-    "sources/worktree.py",
+    "sources/git/commands.py",
+    "sources/git/repository.py",
+    "sources/git/worktree.py",
 )
 RUN_TIMEOUT_S = 300
 MAX_TEXT = 300

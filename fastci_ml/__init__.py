@@ -11,10 +11,10 @@ from typing import Any
 # Public name -> module that defines it.
 _EXPORTS = {
     "FastCIError": "fastci_ml.errors",
-    "HistoryStore": "fastci_ml.sources.history",
+    "HistoryStore": "fastci_ml.sources.history.store",
     "ModelBundle": "fastci_ml.learn.bundle",
     "Plan": "fastci_ml.records.plans",
-    "Repository": "fastci_ml.sources.repository",
+    "Repository": "fastci_ml.sources.git.repository",
     "Settings": "fastci_ml.settings",
     "SimplePolicy": "fastci_ml.learn.policies",
     "apfd": "fastci_ml.metrics.ordering",

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastci_ml.settings import Settings
-    from fastci_ml.sources.failure_listing import FailureGroup
-    from fastci_ml.sources.failure_rules import FailureRules, Rule
-    from fastci_ml.sources.failure_trials import FailureTrial
+    from fastci_ml.sources.failures.listing import FailureGroup
+    from fastci_ml.sources.failures.rules import FailureRules, Rule
+    from fastci_ml.sources.failures.trials import FailureTrial
 
 _SCHEMA = "fastci.failures/1"
 _MOST_BYTES = 64 << 20
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """List failures or rules, or try a text."""
     from fastci_ml.cli import output
-    from fastci_ml.sources.failure_rule_files import load_rules
+    from fastci_ml.sources.failures.rule_files import load_rules
 
     rules = load_rules(settings.failure_rules)
     if args.rules:
@@ -72,8 +72,8 @@ def _failures(
 ) -> tuple[dict[str, Any], str]:
     from fastci_ml.errors import UsageError
     from fastci_ml.records.outcomes import FailureClass
-    from fastci_ml.sources.failure_listing import list_failures
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.failures.listing import list_failures
+    from fastci_ml.sources.history.store import HistoryStore
 
     known = [failure_class.value for failure_class in FailureClass if failure_class.value]
     if unknown := [name for name in args.classes if name not in known]:
@@ -120,7 +120,7 @@ def _describe(group: FailureGroup) -> str:
 
 
 def _rules(rules: FailureRules) -> tuple[dict[str, Any], str]:
-    from fastci_ml.sources.failures import EXPLANATIONS
+    from fastci_ml.sources.failures.classify import EXPLANATIONS
 
     built_in = {name: text for name, text in EXPLANATIONS.items() if name}
     document = {
@@ -154,8 +154,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _try(args: argparse.Namespace, rules: FailureRules) -> tuple[dict[str, Any], str]:
-    from fastci_ml.sources.failure_trials import try_text
-    from fastci_ml.sources.rank_logs import read_rank_logs
+    from fastci_ml.sources.failures.rank_logs import read_rank_logs
+    from fastci_ml.sources.failures.trials import try_text
 
     logs = read_rank_logs(args.logs, rules)
     trial = try_text(_text(args.text), rules, phase=args.phase, ranks=logs.ranks)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fastci_ml.records.gpu import DeviceReading, GpuDevice, GpuSample
     from fastci_ml.settings import Settings
-    from fastci_ml.sources.gpu import GpuReader
+    from fastci_ml.sources.gpu.reader import GpuReader
 
 _GIB = 2**30
 # Enough that a recording shows how answers change.
@@ -41,9 +41,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
     from fastci_ml.records.gpu import GpuProblem, GpuSample
-    from fastci_ml.sources.gpu import GpuReader
-    from fastci_ml.sources.gpu_nvml import load_nvml
-    from fastci_ml.sources.gpu_recording import RecordingNvml
+    from fastci_ml.sources.gpu.nvml import load_nvml
+    from fastci_ml.sources.gpu.reader import GpuReader
+    from fastci_ml.sources.gpu.recording import RecordingNvml
 
     del settings  # a machine has the same GPUs for every repository
     bindings, problem = load_nvml()

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Do one of the two, and say what changed."""
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history.store import HistoryStore
 
     store = HistoryStore(args.history or settings.history_dir)
     n_before = store.n_parts()

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastci_ml.settings import Settings
-    from fastci_ml.sources.run_file import RunInfo
-    from fastci_ml.sources.run_logs import RunLogs
+    from fastci_ml.sources.failures.run_logs import RunLogs
+    from fastci_ml.sources.ingest.run_file import RunInfo
     from fastci_ml.sources.tables import TableMapping
 
 # More lines than a person reads; --json has them all.
@@ -103,9 +103,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.cli import output
     from fastci_ml.records.ids import read_collected
     from fastci_ml.sources.environment import detect_lane
-    from fastci_ml.sources.failure_rule_files import load_rules
-    from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.ingest import IngestOptions, ingest_paths
+    from fastci_ml.sources.failures.rule_files import load_rules
+    from fastci_ml.sources.history.store import HistoryStore
+    from fastci_ml.sources.ingest.ingest import IngestOptions, ingest_paths
 
     options = IngestOptions(
         # A published history is of no environment of ours: it gets a lane of its own.
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _run(args: argparse.Namespace) -> RunInfo:
     from fastci_ml.errors import UsageError
     from fastci_ml.records.ids import NodeId, read_collected
-    from fastci_ml.sources.run_file import MOST_ATTEMPTS, MOST_SHARDS, RunInfo
+    from fastci_ml.sources.ingest.run_file import MOST_ATTEMPTS, MOST_SHARDS, RunInfo
 
     for option, value, most in (
         ("--attempt", args.attempt, MOST_ATTEMPTS),
@@ -176,7 +176,7 @@ def _run(args: argparse.Namespace) -> RunInfo:
     selected = tuple(map(NodeId, read_collected(_text(args.selected)))) if args.selected else None
     base, head = args.base, args.head
     if args.repo is not None:
-        from fastci_ml.sources.repository import Repository
+        from fastci_ml.sources.git.repository import Repository
 
         # The history keeps commits: what `HEAD` meant today is lost tomorrow.
         with Repository(args.repo) as repository:
@@ -200,8 +200,8 @@ def _run(args: argparse.Namespace) -> RunInfo:
 
 def _project(args: argparse.Namespace, settings: Settings) -> str:
     from fastci_ml.errors import UsageError
+    from fastci_ml.sources.ingest.run_file import parse_project
     from fastci_ml.sources.projects import default_project
-    from fastci_ml.sources.run_file import parse_project
 
     if args.project is None:
         return default_project(settings.root)
@@ -213,7 +213,7 @@ def _project(args: argparse.Namespace, settings: Settings) -> str:
 
 def _logs(path: Path | None) -> tuple[RunLogs, ...]:
     from fastci_ml.errors import UsageError
-    from fastci_ml.sources.run_logs import WHOLE_RUN, RunLogs
+    from fastci_ml.sources.failures.run_logs import WHOLE_RUN, RunLogs
 
     if path is None:
         return ()

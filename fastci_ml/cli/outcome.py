@@ -46,8 +46,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     """Read, append, log, print."""
     from fastci_ml.execution.outcome import outcome_record
     from fastci_ml.execution.results import read_results
-    from fastci_ml.sources.failure_rule_files import load_rules
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.failures.rule_files import load_rules
+    from fastci_ml.sources.history.store import HistoryStore
 
     if args.tracking_uri:
         settings = replace(settings, tracking_uri=args.tracking_uri)

@@ -70,11 +70,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.planning.plan import make_plan
     from fastci_ml.planning.prioritize import Objective
     from fastci_ml.records.ids import with_project
-    from fastci_ml.sources.git_fetch import FetchLimits
-    from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.history_tables import storable
+    from fastci_ml.sources.git.fetch import FetchLimits
+    from fastci_ml.sources.git.repository import Repository
+    from fastci_ml.sources.history.store import HistoryStore
+    from fastci_ml.sources.history.tables import storable
     from fastci_ml.sources.projects import checked_project, default_project
-    from fastci_ml.sources.repository import Repository
 
     project = default_project(settings.root) if args.project is None else checked_project(args.project)
     notes: list[str] = []

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.features.matrix import build_matrix
     from fastci_ml.replay.prediction import fit_model, replay_prediction
     from fastci_ml.replay.tables import replay_document
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history.store import HistoryStore
 
     protocol, policies = _protocol(args), _policies(args.policies)
     directory = args.history or settings.history_dir

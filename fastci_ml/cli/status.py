@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastci_ml.settings import Settings
-    from fastci_ml.sources.history_summary import HistorySummary
+    from fastci_ml.sources.history.summary import HistorySummary
 
 _MANY_PARTS = 600
 
@@ -43,8 +43,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.errors import UsageError
     from fastci_ml.records.ids import read_collected, with_project
     from fastci_ml.records.unstable_ids import describe_unstable
-    from fastci_ml.sources.history import HistoryStore
-    from fastci_ml.sources.history_summary import summarize
+    from fastci_ml.sources.history.store import HistoryStore
+    from fastci_ml.sources.history.summary import summarize
     from fastci_ml.sources.projects import checked_project, default_project
 
     collected: list[str] = []

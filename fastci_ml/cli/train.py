@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.features.matrix import build_matrix
     from fastci_ml.learn.bundle import ModelBundle
     from fastci_ml.learn.training import train
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history.store import HistoryStore
 
     settings = with_registry(args, settings)
     out = args.out or settings.model_dir

@@ -19,7 +19,7 @@ from fastci_ml.records.plans import Decision, Plan
 from fastci_ml.records.unstable_ids import UNSTABLE_REASON, split_params
 from fastci_ml.settings import find_root, load_settings
 from fastci_ml.sources.environment import detect_lane
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.worktree import read_worktree
 
 _SHORT = 12
 

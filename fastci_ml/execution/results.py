@@ -21,17 +21,17 @@ from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
 from fastci_ml.records.ids import NodeId, without_project
 from fastci_ml.records.outcomes import FailureClass, Outcome
 from fastci_ml.records.plans import FOLLOWED_PROPERTY, Followed, Plan
-from fastci_ml.sources.failure_rules import FailureRules
-from fastci_ml.sources.history_tables import SCHEMAS, empty_table, storable
-from fastci_ml.sources.junit import read_junit
-from fastci_ml.sources.junit_ids import JunitIds
+from fastci_ml.sources.failures.rank_reports import with_rank_logs
+from fastci_ml.sources.failures.rules import FailureRules
+from fastci_ml.sources.failures.run_logs import WHOLE_RUN
+from fastci_ml.sources.history.tables import SCHEMAS, empty_table, storable
+from fastci_ml.sources.ingest.report_files import ReportFile, ReportKind, find_reports
+from fastci_ml.sources.ingest.run_times import check_clock
+from fastci_ml.sources.junit.ids import JunitIds
+from fastci_ml.sources.junit.reader import read_junit
 from fastci_ml.sources.projects import prefix_report, repository_top
-from fastci_ml.sources.rank_reports import with_rank_logs
-from fastci_ml.sources.report_files import ReportFile, ReportKind, find_reports
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import Report, executions_table, join_reports
-from fastci_ml.sources.run_logs import WHOLE_RUN
-from fastci_ml.sources.run_times import check_clock
 
 _NAN = float("nan")
 
@@ -243,7 +243,7 @@ def _with_missing(
 
 def _changes(plan: Plan, root: Path, run_id: str) -> tuple[pa.Table, tuple[str, ...]]:
     """Rows of what the plan's change touched, and a note where git cannot say."""
-    from fastci_ml.sources.repository import Repository
+    from fastci_ml.sources.git.repository import Repository
 
     if not plan.base:
         return empty_table(CHANGES), ("the change of this run is unknown: so it was when the plan was made",)

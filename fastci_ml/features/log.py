@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastci_ml.records.ids import NodeId
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history.store import HistoryStore
 
 __all__ = ["FAILED", "PASSED", "UNCLEAR", "RunLog", "build_log"]
 
@@ -188,7 +188,7 @@ def build_log(
     no outcome and no time.
     """
     # Here, because pyarrow is heavy and the rest of the module serves those who have a log already.
-    from fastci_ml.sources.history_tables import numbers
+    from fastci_ml.sources.history.tables import numbers
 
     runs = store.scan(
         RUNS, columns=["run_id", "head", "started_at", "finished_at"], newer_than_us=newer_than_us

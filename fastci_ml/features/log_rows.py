@@ -55,7 +55,7 @@ class FoldedRows:
 
 def encode(column: Any) -> tuple[NDArray[np.int64], list[str]]:
     """Codes of a text column and the sorted values they stand for."""
-    from fastci_ml.sources.history_tables import codes
+    from fastci_ml.sources.history.tables import codes
 
     places, dictionary = codes(column)
     values: list[str] = dictionary.to_pylist()
@@ -72,7 +72,7 @@ def run_times(
     runs: Any, run_codes: NDArray[np.int64], n_runs: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
     """Start and end of each run over its jobs and shards, and its head."""
-    from fastci_ml.sources.history_tables import numbers
+    from fastci_ml.sources.history.tables import numbers
 
     starts, ends = numbers(runs.column("started_at")), numbers(runs.column("finished_at"))
     started = np.full(n_runs, np.iinfo(np.int64).max, dtype=np.int64)
@@ -87,7 +87,7 @@ def run_times(
 
 def row_parts(rows: Any) -> NDArray[np.int64]:
     """Code of the shard and the attempt of the CI that each row is from."""
-    from fastci_ml.sources.history_tables import numbers
+    from fastci_ml.sources.history.tables import numbers
 
     shards, names = encode(rows.column("shard"))
     of_ci = numbers(rows.column("attempt")) // ATTEMPTS_A_RUN + 1  # -1, which stands for no attempt, gives 0

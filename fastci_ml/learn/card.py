@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastci_ml.features.log import RunLog
 from fastci_ml.learn.calibration import MIN_POSITIVES, Calibration
 from fastci_ml.learn.splits import Slices
-from fastci_ml.sources.history_tables import moment
+from fastci_ml.sources.history.tables import moment
 
 # Mean APFD of a slice wobbles by about this with the seed that breaks ties.
 _MARGIN = 0.005

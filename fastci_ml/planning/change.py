@@ -11,8 +11,8 @@ from fastci_ml.records.ids import CommitSha
 from fastci_ml.records.plans import Reason
 
 if TYPE_CHECKING:
-    from fastci_ml.sources.git_fetch import FetchLimits
-    from fastci_ml.sources.repository import Repository
+    from fastci_ml.sources.git.fetch import FetchLimits
+    from fastci_ml.sources.git.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _compare(
     repository: Repository, base: str, head: str, limits: FetchLimits | None
 ) -> tuple[ChangeSet, tuple[str, ...]]:
     """Compare, and say what is odd about the answer."""
-    from fastci_ml.sources.comparison import UnknownChangeError
+    from fastci_ml.sources.git.comparison import UnknownChangeError
 
     if not base.strip():
         raise UnknownChangeError("no base is named", hint="--base origin/main", code="no_base")

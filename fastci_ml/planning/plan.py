@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastci_ml.learn.bundle import ModelBundle
-    from fastci_ml.sources.history import HistoryStore
+    from fastci_ml.sources.history.store import HistoryStore
 
 # A test that did not run in this many of the lane's last runs is not expected any more. Should it exist after
 # all, it is collected, unknown to the plan, and so it runs.

@@ -60,7 +60,7 @@ class PlannedIds:
         self.addressed: dict[NodeId, Instability] = {}
         self.functions: dict[NodeId, Instability] = {}
         self.unstable: dict[NodeId, Instability] = {}
-        # Sorted: a function may have ids of several kinds, and what is said of it must not hang on the listing.
+        # Sorted: a function may have ids of several kinds, whatever the order of the listing.
         for node_id in sorted(set(collected)):
             kind, function = keys.kind(node_id), split_params(node_id)[0]
             if kind is not None:

@@ -1,6 +1,6 @@
 """Every table that crosses a package border: columns, dtypes, units and keys, spelled once.
 
-The dtypes are those of pandas 3. The store writes the same columns to Parquet; see `sources.history`.
+The dtypes are those of pandas 3. The store writes the same columns to Parquet; see `sources.history.store`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fastci_ml.errors import DataError, GitError
 from fastci_ml.replay.faults import Fault, find_faults
-from fastci_ml.sources.git_commands import ENVIRONMENT, SAFE_OPTIONS
+from fastci_ml.sources.git.commands import ENVIRONMENT, SAFE_OPTIONS
 
 # Tests whose whole run takes seconds: what data/selfhistory/ has recorded and the demo runs.
 FAST_TESTS = (
@@ -146,7 +146,7 @@ def _commit(root: Path, message: str) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """Run a git command that writes; `sources.repository` only reads."""
+    """Run a git command that writes; `sources.git.repository` only reads."""
     command: Sequence[str] = ["git", *SAFE_OPTIONS, *arguments]
     dated = {"GIT_AUTHOR_DATE": _DATE, "GIT_COMMITTER_DATE": _DATE}
     environment = {**os.environ, **ENVIRONMENT, **dated}

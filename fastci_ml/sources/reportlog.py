@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
-from fastci_ml.sources.failure_rules import FailureRules
-from fastci_ml.sources.failures import classify, first_line
-from fastci_ml.sources.history_tables import storable
+from fastci_ml.sources.failures.classify import classify, first_line
+from fastci_ml.sources.failures.rules import FailureRules
+from fastci_ml.sources.history.tables import storable
 from fastci_ml.sources.json_lines import JsonLine, JsonLines, Keep
 from fastci_ml.sources.reports import CLASS_CODE, OUTCOME_CODE, Report, known_durations_s
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from fastci_ml.records.changes import FileChange
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
 from fastci_ml.records.outcomes import LONGEST_S, FailureClass, Outcome
-from fastci_ml.sources.failure_rule_files import FLAKY_RULE
-from fastci_ml.sources.history_tables import SCHEMAS, storable
+from fastci_ml.sources.failures.rule_files import FLAKY_RULE
+from fastci_ml.sources.history.tables import SCHEMAS, storable
 
 OUTCOMES = tuple(Outcome)
 CLASSES = tuple(FailureClass)
@@ -108,7 +108,7 @@ def executions_table(report: Report, *, run_id: str, job: str, shard: str, lane:
     Returns
     -------
     pyarrow.Table
-        As `history_tables.check_table` wants it, in the order of the report.
+        As `history.tables.check_table` wants it, in the order of the report.
     """
     n_rows = len(report)
     attempts, classes = _settle(report)

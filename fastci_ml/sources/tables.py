@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.history_tables import indices, storable
+from fastci_ml.sources.history.tables import indices, storable
 from fastci_ml.sources.reports import (
     CLASS_CODE,
     OUTCOME_CODE,

@@ -13,7 +13,7 @@ from nvml_recording import ReplayedNvml, compile_nvml
 
 from fastci_ml.cli import gpu
 from fastci_ml.cli.app import main
-from fastci_ml.sources import gpu_nvml
+from fastci_ml.sources.gpu import nvml as gpu_nvml
 
 
 def run(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ import pytest
 from ci_folders import FAILURE, ids, write_junit, write_run
 
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, NO_ATTEMPT, RUNS
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 _HUGE_BYTES = 20_000_000
 

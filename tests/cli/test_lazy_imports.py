@@ -12,7 +12,7 @@ import pytest
 
 from fastci_ml.records.plans import Decision, Plan, PlannedTest
 from fastci_ml.sources.environment import detect_lane
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.worktree import read_worktree
 
 HEAVY = ("numpy", "pandas", "lightgbm", "sklearn", "mlflow", "torch", "git", "pyarrow", "matplotlib")
 _QUICK = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio"]

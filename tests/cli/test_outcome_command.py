@@ -11,8 +11,8 @@ from fastci_ml.learn.spool import Spool
 from fastci_ml.records.frames import EXECUTIONS, RUNS
 from fastci_ml.records.plans import Decision, Plan, PlannedTest
 from fastci_ml.sources.environment import detect_lane
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.worktree import read_worktree
+from fastci_ml.sources.history.store import HistoryStore
 
 MODEL = {"kind": "model", "name": "fastci-risk", "version": "1", "digest": "abc"}
 POLICY = {"kind": "policy", "name": "recently failed", "version": None}

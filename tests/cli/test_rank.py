@@ -14,7 +14,7 @@ from projects import LANE, NODE_IDS, add_runs, write_files
 
 from fastci_ml.cli.app import main
 from fastci_ml.records.plan_reader import loads_plan
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 Capture = pytest.CaptureFixture[str]
 

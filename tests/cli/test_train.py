@@ -18,7 +18,7 @@ from projects import LANE, add_runs, write_files
 from fastci_ml.cli.app import main
 from fastci_ml.learn.bundle import ModelBundle
 from fastci_ml.learn.spool import Spool
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 
 @pytest.fixture(scope="module")

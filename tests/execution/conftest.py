@@ -13,7 +13,7 @@ import pytest
 
 from fastci_ml.records.plans import Decision, Plan, PlannedTest
 from fastci_ml.sources.environment import VARIABLE
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.worktree import read_worktree
 
 LANE = "lane-of-the-tests"
 # Importing Hypothesis would cost each subprocess a second.

@@ -13,7 +13,7 @@ from fastci_ml.execution.results import read_results
 from fastci_ml.features.log import build_log
 from fastci_ml.learn.registry.versions import OutcomeRecord
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 IDS = [f"tests/test_a.py::test_{c}" for c in "abcdef"]
 A, B, C, D, E, F = IDS

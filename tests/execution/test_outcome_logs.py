@@ -8,7 +8,7 @@ from pathlib import Path
 from fastci_ml.execution.results import read_results
 from fastci_ml.records.ids import NodeId
 from fastci_ml.records.plans import Decision, Plan, PlannedTest
-from fastci_ml.sources.failure_rule_files import load_rules
+from fastci_ml.sources.failures.rule_files import load_rules
 
 ID = NodeId("t/test_a.py::test_x")
 JUNIT = (

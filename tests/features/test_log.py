@@ -19,7 +19,7 @@ from fastci_ml.features.schema import feature_index
 from fastci_ml.features.state import FeatureState
 from fastci_ml.records.frames import ATTEMPTS_A_RUN, CHANGES, EXECUTIONS, RUNS
 from fastci_ml.records.unstable_ids import Instability
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 TEST = "t.py::test_x"
 OBJECT = "t.py::f[<C object at 0x7f00c0ffe{:02x}0>]"

@@ -13,7 +13,7 @@ import pytest
 
 from fastci_ml.cli.app import main
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 GOLDEN = Path(__file__).with_name("replay_table.txt")
 # Seconds of each test, and the runs (of ten, one a letter) in which it failed.

@@ -23,7 +23,7 @@ from fastci_ml.learn.registry import Registry
 from fastci_ml.learn.training import train
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
 from fastci_ml.settings import Settings
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 CREATED_AT = datetime(2026, 11, 30, tzinfo=UTC)
 

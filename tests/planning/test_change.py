@@ -12,9 +12,9 @@ import pytest
 from fastci_ml.cli.app import main
 from fastci_ml.errors import GitError
 from fastci_ml.planning.change import Change, read_change
-from fastci_ml.sources.comparison import MAX_STARTS
-from fastci_ml.sources.git_fetch import FetchLimits
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.comparison import MAX_STARTS
+from fastci_ml.sources.git.fetch import FetchLimits
+from fastci_ml.sources.git.repository import Repository
 
 
 def change_of(root: Path, base: str, head: str = "HEAD", **options: object) -> Change:

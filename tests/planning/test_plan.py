@@ -19,8 +19,8 @@ from fastci_ml.planning.plan import make_plan
 from fastci_ml.planning.prioritize import Objective
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import Decision, Plan
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
+from fastci_ml.sources.history.store import HistoryStore
 
 Project = tuple[Path, str, str]  # root, base, head
 

@@ -16,8 +16,8 @@ from fastci_ml.features.matrix import build_matrix
 from fastci_ml.replay.comparison import compare_all_failures, compare_new_failures
 from fastci_ml.replay.prediction import PredictionReplay, replay_prediction
 from fastci_ml.replay.protocol import Protocol
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.ingest import IngestOptions, ingest_paths
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.ingest import IngestOptions, ingest_paths
 from fastci_ml.sources.presets import PRESETS
 
 IOFROL = Path(__file__).parents[2].parent / "shared" / "data" / "ci_logs" / "iofrol" / "iofrol.csv"

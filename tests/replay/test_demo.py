@@ -8,7 +8,7 @@ import pytest
 from fastci_ml.errors import DataError
 from fastci_ml.replay.demo import FAST_TESTS, make_repository
 from fastci_ml.settings import load_settings
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.sources.durations import duration_of, parse_durations
-from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.junit.durations import duration_of, parse_durations
+from fastci_ml.sources.junit.reader import read_junit
 
 NAN = math.nan
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import SettingsError
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.failure_rule_files import (
+from fastci_ml.sources.failures.classify import EXPLANATIONS, classify, judge
+from fastci_ml.sources.failures.rule_files import (
     BUILT_IN,
     check_pattern,
     example_evidence,
     load_rules,
     shipped_rules,
 )
-from fastci_ml.sources.failure_rules import Origin, Pattern, Rule
-from fastci_ml.sources.failures import EXPLANATIONS, classify, judge
+from fastci_ml.sources.failures.rules import Origin, Pattern, Rule
 
 RULES = shipped_rules().rules
 PATTERNS = [(rule.id, pattern) for rule in RULES for pattern in rule.patterns()]

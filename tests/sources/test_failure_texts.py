@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.sources.failure_texts import (
+from fastci_ml.sources.failures.texts import (
     TEXT_LIMIT,
     assertion_in,
     bounded,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.failures import Classification, classify, first_line
-from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.failures.classify import Classification, classify, first_line
+from fastci_ml.sources.junit.reader import read_junit
 
 
 @pytest.mark.parametrize(

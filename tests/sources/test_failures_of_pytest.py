@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.junit.reader import read_junit
 from fastci_ml.sources.reportlog import read_reportlog
 from fastci_ml.sources.reports import CLASSES, Report
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources.failure_rule_files import BUILT_IN, load_rules, shipped_rules
-from fastci_ml.sources.failure_rules import Rule
-from fastci_ml.sources.failures import classify
+from fastci_ml.sources.failures.classify import classify
+from fastci_ml.sources.failures.rule_files import BUILT_IN, load_rules, shipped_rules
+from fastci_ml.sources.failures.rules import Rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "failures.md").read_text(encoding="utf-8")
 UNRULED = PAGE.partition("## What has no rule, and why")[2].partition("Two limits")[0]

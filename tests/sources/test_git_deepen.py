@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fastci_ml.sources.comparison import UnknownChangeError
-from fastci_ml.sources.git_fetch import LOCK_NAME, FetchLimits
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.comparison import UnknownChangeError
+from fastci_ml.sources.git.fetch import LOCK_NAME, FetchLimits
+from fastci_ml.sources.git.repository import Repository
 
 LIMITS = FetchLimits(timeout_s=60.0)
 
@@ -367,8 +367,8 @@ def test_a_merge_base_that_is_the_edge_itself_is_trusted(upstream):
 DEEPEN = """
 import sys
 from pathlib import Path
-from fastci_ml.sources.git_fetch import FetchLimits
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.fetch import FetchLimits
+from fastci_ml.sources.git.repository import Repository
 change = Repository(Path(sys.argv[1])).changes(sys.argv[2], "HEAD", limits=FetchLimits())
 print(change.base, len([note for note in change.notes if "deepened" in note]))
 """

@@ -11,9 +11,9 @@ import pytest
 from nvml_recording import RECORDINGS, ReplayedNvml, read_recording
 
 from fastci_ml.records.gpu import Attribution, GpuKind
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_lineage import Lineage
-from fastci_ml.sources.gpu_usage import measure_usage
+from fastci_ml.sources.gpu.lineage import Lineage
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.usage import measure_usage
 
 PROCESS, DEVICE, UNKNOWN = Attribution.PROCESS, Attribution.DEVICE, Attribution.UNKNOWN
 MIB = 2**20
@@ -279,7 +279,7 @@ def test_broken_driver_is_told_once_and_asked_once(recording, slug, hint):
 
 
 _READ = """
-from fastci_ml.sources.gpu import GpuReader
+from fastci_ml.sources.gpu.reader import GpuReader
 reader = GpuReader()
 print(reader.read().readings, reader.problem.slug, "|", reader.problem.reason, "|", reader.problem.hint)
 """
@@ -315,7 +315,7 @@ def test_container_without_gpus_is_named(asked):
 
 
 def test_container_with_half_a_driver_is_named(tmp_path):
-    from fastci_ml.sources.gpu_problems import explain
+    from fastci_ml.sources.gpu.problems import explain
 
     (tmp_path / "nvidiactl").touch()
     problem = explain(12, devices=tmp_path)
@@ -564,5 +564,5 @@ def test_devices_that_numbers_do_not_name_are_unknown():
 
 
 def test_module_is_imported_without_the_bindings():
-    code = "import sys, fastci_ml.sources.gpu, fastci_ml.sources.gpu_sampler; print('pynvml' in sys.modules)"
+    code = "import sys, fastci_ml.sources.gpu.sampler; print('pynvml' in sys.modules)"
     assert read_elsewhere(code=code) == "False"

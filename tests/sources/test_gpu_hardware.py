@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fastci_ml.records.gpu import Attribution
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_sampler import GpuSampler
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.sampler import GpuSampler
 
 _BYTES = 512 * 2**20
 

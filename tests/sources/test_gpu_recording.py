@@ -10,8 +10,8 @@ import sys
 import pytest
 from nvml_recording import RECORDINGS, ReplayedNvml, compile_nvml
 
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_recording import RecordingNvml
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.recording import RecordingNvml
 
 
 def read_all(nvml, n_samples: int = 4):
@@ -32,9 +32,9 @@ def test_recording_of_a_replay_reads_the_same(path):
 
 _READ = """
 import json
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_nvml import load_nvml
-from fastci_ml.sources.gpu_recording import RecordingNvml
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.nvml import load_nvml
+from fastci_ml.sources.gpu.recording import RecordingNvml
 nvml, problem = load_nvml()
 assert problem is None
 recording = RecordingNvml(nvml)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nvml_recording import ReplayedNvml, compile_nvml
 
 from fastci_ml.records.gpu import Attribution, DeviceReading, GpuSample
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_sampler import GpuSampler
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.sampler import GpuSampler
 
 PATIENCE_S = 20.0
 # pytest-rerunfailures starts a thread of its own.
@@ -243,8 +243,8 @@ def test_fork_does_not_wait_for_a_hanging_call(sampling):
 def test_a_test_run_ends_as_without_it(tmp_path):
     """Warnings, log records, threads and the exit code of a real run, with NVML missing."""
     (tmp_path / "conftest.py").write_text(
-        "from fastci_ml.sources.gpu import GpuReader\n"
-        "from fastci_ml.sources.gpu_sampler import GpuSampler\n"
+        "from fastci_ml.sources.gpu.reader import GpuReader\n"
+        "from fastci_ml.sources.gpu.sampler import GpuSampler\n"
         "def pytest_configure(config):\n"
         "    GpuSampler(GpuReader(), interval_s=0.001).start()\n"
     )
@@ -273,8 +273,8 @@ def test_a_test_run_ends_as_without_it(tmp_path):
 
 _HANGING = """
 import time
-from fastci_ml.sources.gpu import GpuReader
-from fastci_ml.sources.gpu_sampler import GpuSampler
+from fastci_ml.sources.gpu.reader import GpuReader
+from fastci_ml.sources.gpu.sampler import GpuSampler
 start_s = time.monotonic()
 clock = lambda: start_s + 100 * (time.monotonic() - start_s)
 sampler = GpuSampler(GpuReader(), clock=clock)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastci_ml.records.gpu import Attribution, DeviceReading, GpuSample, GpuUsage
-from fastci_ml.sources.gpu_usage import measure_usage
+from fastci_ml.sources.gpu.usage import measure_usage
 
 PROCESS, DEVICE, UNKNOWN = Attribution.PROCESS, Attribution.DEVICE, Attribution.UNKNOWN
 SHARES = {"GPU-a": 1.0, "MIG-b": 2 / 7, "MIG-c": 1 / 7}

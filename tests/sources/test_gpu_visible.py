@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastci_ml.records.gpu import GpuDevice, GpuKind
-from fastci_ml.sources.gpu_visible import find_visible
+from fastci_ml.sources.gpu.visible import find_visible
 
 # Of XuehaiPan/nvitop pull request 8: one GPU as a whole, two in MIG mode.
 GPU = [

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import HistoryError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, HISTORY, NO_ATTEMPT, RUNS, Frame
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.history_summary import summarize
-from fastci_ml.sources.history_tables import codes, numbers, storable
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.history.summary import summarize
+from fastci_ml.sources.history.tables import codes, numbers, storable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -158,8 +158,8 @@ def test_scan_does_not_import_pandas(tmp_path: Path) -> None:
         import sys
         from pathlib import Path
         from fastci_ml.records.frames import EXECUTIONS, RUNS
-        from fastci_ml.sources.history import HistoryStore
-        from fastci_ml.sources.history_tables import codes, numbers
+        from fastci_ml.sources.history.store import HistoryStore
+        from fastci_ml.sources.history.tables import codes, numbers
         store = HistoryStore(Path(sys.argv[1]))
         table = store.scan(EXECUTIONS)
         assert table.num_rows == 6
@@ -219,7 +219,7 @@ _KILLED = """
 import os, signal, sys
 from datetime import datetime
 from pathlib import Path
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 steps = 0
 def die(what, done, total):
     global steps

@@ -17,11 +17,11 @@ import pytest
 
 from fastci_ml.errors import GitError
 from fastci_ml.planning.change import read_change
-from fastci_ml.sources.comparison import UnknownChangeError
-from fastci_ml.sources.git_fetch import FetchLimits
-from fastci_ml.sources.git_programs import read_programs
-from fastci_ml.sources.repository import Repository
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.comparison import UnknownChangeError
+from fastci_ml.sources.git.fetch import FetchLimits
+from fastci_ml.sources.git.programs import read_programs
+from fastci_ml.sources.git.repository import Repository
+from fastci_ml.sources.git.worktree import read_worktree
 
 HOOKS = ("reference-transaction", "post-checkout", "post-index-change", "pre-auto-gc", "post-rewrite")
 

@@ -12,10 +12,10 @@ import pytest
 
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.ingest import IngestOptions, IngestReport, ingest_paths
-from fastci_ml.sources.report_files import ReportKind, find_reports, recognise
-from fastci_ml.sources.run_file import RunInfo, read_run_file
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.ingest import IngestOptions, IngestReport, ingest_paths
+from fastci_ml.sources.ingest.report_files import ReportKind, find_reports, recognise
+from fastci_ml.sources.ingest.run_file import RunInfo, read_run_file
 from fastci_ml.sources.tables import TableMapping
 
 JUNIT = (

@@ -11,9 +11,9 @@ from ci_folders import ingest, write_junit, write_run
 from fastci_ml.errors import GitError
 from fastci_ml.features.log import build_log
 from fastci_ml.records.frames import CHANGES, RUNS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.list_caps import CAPS
-from fastci_ml.sources.run_file import RunInfo, read_run_file
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.list_caps import CAPS
+from fastci_ml.sources.ingest.run_file import RunInfo, read_run_file
 
 
 def listed(n_files: int) -> list[dict[str, str]]:

@@ -20,12 +20,12 @@ from ci_folders import ids, ingest, outcomes, write_junit, write_run
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.frames import EXECUTIONS, RUNS
-from fastci_ml.sources import ingest as ingest_module
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest import ingest as ingest_module
+from fastci_ml.sources.ingest.report_files import list_reports
+from fastci_ml.sources.ingest.run_file import RunInfo, read_run_file
 from fastci_ml.sources.regular_files import read_regular
-from fastci_ml.sources.report_files import list_reports
 from fastci_ml.sources.reports import Report
-from fastci_ml.sources.run_file import RunInfo, read_run_file
 
 
 def _socket(path: Path) -> None:

@@ -13,8 +13,8 @@ from ci_folders import FAILURE, ids, ingest, outcomes, run_pytest, write_junit, 
 from fastci_ml.features.log import UNCLEAR, build_log
 from fastci_ml.records.frames import EXECUTIONS, NO_ATTEMPT, RUNS
 from fastci_ml.records.ids import NodeId
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.run_file import RunInfo
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.run_file import RunInfo
 
 _REPORTLOG = ("-p", "pytest_reportlog.plugin", "--report-log=out.jsonl")
 _DIES = "import os\ndef test_a(): pass\ndef test_b(): {how}\ndef test_c(): assert 0\n"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fastci_ml.features.log import build_log
 from fastci_ml.records.frames import ATTEMPTS_A_RUN, CHANGES, EXECUTIONS, NO_ATTEMPT, RUNS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.run_file import RunInfo
-from fastci_ml.sources.shards import find_absent, total_of
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.run_file import RunInfo
+from fastci_ml.sources.ingest.shards import find_absent, total_of
 
 
 def shards(logs: Path, names: list[str], **document: object) -> None:
@@ -220,7 +220,7 @@ def test_attempts_together_are_one_ingest_each_and_again_are_known(tmp_path: Pat
 def test_more_tries_of_a_test_than_there_are_numbers_are_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastci_ml.sources.run_rows.ATTEMPTS_A_RUN", 3)
+    monkeypatch.setattr("fastci_ml.sources.ingest.run_rows.ATTEMPTS_A_RUN", 3)
     write_junit(tmp_path / "j.xml", ["test_a"] * 4, inner=FAILURE)
     report = ingest(tmp_path / "history", tmp_path / "j.xml")
     assert report.n_executions == 0

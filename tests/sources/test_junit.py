@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.frames import EXECUTIONS
-from fastci_ml.sources.history_tables import check_table
-from fastci_ml.sources.junit import read_junit
+from fastci_ml.sources.history.tables import check_table
+from fastci_ml.sources.junit.reader import read_junit
 from fastci_ml.sources.reports import executions_table
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastci_ml.records.ids import read_collected
-from fastci_ml.sources.junit import read_junit
-from fastci_ml.sources.junit_ids import JunitIds, mangle
+from fastci_ml.sources.junit.ids import JunitIds, mangle
+from fastci_ml.sources.junit.reader import read_junit
 
 IDS = [
     "tests/unit/test_a.py::test_x",

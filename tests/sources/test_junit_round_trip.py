@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastci_ml.records.ids import read_collected, split_node_id
-from fastci_ml.sources.junit import read_junit
-from fastci_ml.sources.junit_ids import JunitIds, mangle, manglings
+from fastci_ml.sources.junit.ids import JunitIds, mangle, manglings
+from fastci_ml.sources.junit.reader import read_junit
 
 # case 23: `::` in parameters, with and without classes, nested classes. Three more: inherited tests, a
 # parametrized class, a file and a class of the same dotted name.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastci_ml.sources.pattern_cost import MOST_STEPS, most_steps, required_texts
+from fastci_ml.sources.failures.pattern_cost import MOST_STEPS, most_steps, required_texts
 
 
 @pytest.mark.parametrize(

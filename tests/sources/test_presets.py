@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from fastci_ml.records.frames import EXECUTIONS, RUNS
-from fastci_ml.sources.history_tables import check_table
+from fastci_ml.sources.history.tables import check_table
 from fastci_ml.sources.presets import PRESETS
 from fastci_ml.sources.tables import read_table
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.outcomes import FailureClass, Outcome
-from fastci_ml.sources import rank_logs
-from fastci_ml.sources.failure_rule_files import load_rules, shipped_rules
-from fastci_ml.sources.failures import Classification, classify, root_cause
-from fastci_ml.sources.log_scanner import LogScanner
-from fastci_ml.sources.rank_logs import read_rank_logs
+from fastci_ml.sources.failures import rank_logs
+from fastci_ml.sources.failures.classify import Classification, classify, root_cause
+from fastci_ml.sources.failures.log_scanner import LogScanner
+from fastci_ml.sources.failures.rank_logs import read_rank_logs
+from fastci_ml.sources.failures.rule_files import load_rules, shipped_rules
 
 RECORDINGS = Path(__file__).parent / "rank_recordings"
 RULES = shipped_rules()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fastci_ml.records.frames import EXECUTIONS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.ingest import IngestOptions, ingest_paths
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.ingest import IngestOptions, ingest_paths
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 

@@ -9,13 +9,13 @@ import pytest
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.frames import EXECUTIONS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.ingest import IngestOptions, IngestReport, ingest_paths
-from fastci_ml.sources.junit import read_junit
-from fastci_ml.sources.rank_reports import with_rank_logs
+from fastci_ml.sources.failures.rank_reports import with_rank_logs
+from fastci_ml.sources.failures.run_logs import WHOLE_RUN, RunLogs, logs_by_test, parse_run_logs
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.ingest import IngestOptions, IngestReport, ingest_paths
+from fastci_ml.sources.ingest.run_file import read_run_file
+from fastci_ml.sources.junit.reader import read_junit
 from fastci_ml.sources.reports import CLASSES, Report
-from fastci_ml.sources.run_file import read_run_file
-from fastci_ml.sources.run_logs import WHOLE_RUN, RunLogs, logs_by_test, parse_run_logs
 
 CHILD_FAILED = "subprocess.CalledProcessError: Command &apos;torchrun&apos; returned non-zero exit status 1."
 DISK_FULL = "Traceback (most recent call last):\n  File 'x'\nOSError: [Errno 28] No space left on device\n"

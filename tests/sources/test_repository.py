@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import GitError
 from fastci_ml.records.changes import ChangeStatus, FileChange, Hunk
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
 
 TEN_LINES = "".join(f"line {i}\n" for i in range(10))
 
@@ -190,7 +190,7 @@ def test_a_merge_commit_did_what_it_brought_to_its_first_parent(make_repo):
 
 
 def test_commit_changes_of_more_commits_than_a_batch(make_repo, monkeypatch):
-    monkeypatch.setattr("fastci_ml.sources.repository._BATCH", 3)
+    monkeypatch.setattr("fastci_ml.sources.git.repository._BATCH", 3)
     repo = make_repo()
     shas = []
     for i in range(8):
@@ -444,7 +444,7 @@ def test_worktree_folder_with_a_git_file_is_a_repository(make_repo, tmp_path):
 def test_module_is_imported_without_a_git_program_as_a_git_error(tmp_path):
     code = (
         "from fastci_ml.errors import GitError\n"
-        "try:\n    import fastci_ml.sources.repository\n"
+        "try:\n    import fastci_ml.sources.git.repository\n"
         "except GitError as error:\n    print(error.exit_code, error.hint)\n"
     )
     environment = {**os.environ, "PATH": str(tmp_path)}

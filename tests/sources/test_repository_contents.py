@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fastci_ml.records.changes import FileChange
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
 
 LF = "".join(f"x{i} = {i}\n" for i in range(8))
 CRLF = LF.replace("\n", "\r\n")

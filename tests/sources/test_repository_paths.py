@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from fastci_ml.records.changes import ChangeStatus, FileChange
-from fastci_ml.sources.diff_records import RENAME_LIMIT
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.diff_records import RENAME_LIMIT
+from fastci_ml.sources.git.repository import Repository
 
 TEXT = "".join(f"line {i} of a text that is long enough\n" for i in range(30))
 

@@ -10,7 +10,7 @@ import pytest
 
 from fastci_ml.errors import GitError
 from fastci_ml.planning.change import read_change
-from fastci_ml.sources.repository import Repository
+from fastci_ml.sources.git.repository import Repository
 
 ALLOW = ("-c", "protocol.file.allow=always")
 

@@ -11,7 +11,7 @@ import pytest
 
 from fastci_ml.errors import ReportError, UsageError
 from fastci_ml.records.frames import EXECUTIONS, RUNS
-from fastci_ml.sources.history_tables import check_table
+from fastci_ml.sources.history.tables import check_table
 from fastci_ml.sources.tables import make_mapping, read_table
 
 OPTIONS = {

@@ -12,7 +12,7 @@ import pytest
 
 from fastci_ml.cli.app import main
 from fastci_ml.features.log import FAILED, PASSED, RunLog, build_log
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 from fastci_ml.sources.parameter_names import ParameterNames
 
 # The case names a set, objects and lambdas; beside them ids by repr, a fixture, equal values, uuids, times,

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fastci_ml.errors import GitError
-from fastci_ml.sources.worktree import read_worktree
+from fastci_ml.sources.git.worktree import read_worktree
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastci_ml.sources import xml_repair
-from fastci_ml.sources.xml_repair import XmlRepair, encoding_of
+from fastci_ml.sources.junit import xml_repair
+from fastci_ml.sources.junit.xml_repair import XmlRepair, encoding_of
 
 
 def repaired(content: bytes) -> tuple[str, XmlRepair]:

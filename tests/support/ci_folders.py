@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastci_ml.records.frames import EXECUTIONS
-from fastci_ml.sources.history import HistoryStore
-from fastci_ml.sources.ingest import IngestOptions, IngestReport, ingest_paths
+from fastci_ml.sources.history.store import HistoryStore
+from fastci_ml.sources.ingest.ingest import IngestOptions, IngestReport, ingest_paths
 
 FAILURE = "<failure message='assert 0'/>"
 

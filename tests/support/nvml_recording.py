@@ -1,4 +1,4 @@
-"""NVML as it answered on some machine: recordings (see `fastci_ml.sources.gpu_recording`) played back.
+"""NVML as it answered on some machine: recordings (see `fastci_ml.sources.gpu.recording`) played back.
 
 What is played back stands in place of the module `pynvml`, and nothing else is replaced: errors are pynvml's.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from fastci_ml.sources.gpu_recording import SCHEMA
+from fastci_ml.sources.gpu.recording import SCHEMA
 
 RECORDINGS = Path(__file__).parents[1] / "sources" / "recordings"
 _HIGHEST_PID = 2**22

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fastci_ml.records.frames import CHANGES, EXECUTIONS, RUNS, Frame
-from fastci_ml.sources.history import HistoryStore
+from fastci_ml.sources.history.store import HistoryStore
 
 LANE = "lane"
 SOURCES = ("pkg/adam.py", "pkg/loader.py", "pkg/model.py")

@@ -1,0 +1,1 @@
+"""What a change does and what is checked out: git, asked without trusting the repository."""

@@ -1,0 +1,1 @@
+"""GPU readings: devices, what is visible, who holds them, arithmetic of windows."""

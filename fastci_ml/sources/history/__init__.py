@@ -1,0 +1,1 @@
+"""The history store: append-only Parquet parts."""

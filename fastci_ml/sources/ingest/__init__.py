@@ -1,0 +1,1 @@
+"""From folders of reports to rows of the history."""

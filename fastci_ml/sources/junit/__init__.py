@@ -1,0 +1,1 @@
+"""JUnit XML of any flavour."""
