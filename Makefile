@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check bench
+.PHONY: help venv demo test test-slow minitrain-test check bench
 
 help:
 	@echo "make venv       virtual environment in $(VENV), with everything that the other targets need"
 	@echo "make demo       the whole job on this project's own recorded history, in a few minutes"
 	@echo "make test       check, then tests and doctests: what CI runs"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make minitrain-test  the tests of examples/minitrain, a small trainer of language models: about ten minutes"
 	@echo "make check      ruff, mypy, import contracts"
 	@echo "make bench      benchmarks: JSON lines, the last of each a summary"
 	@echo "PYTHON=python3.12 chooses the interpreter of a new environment, JOBS=$(JOBS) the test processes"
@@ -40,6 +41,10 @@ test: check
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow -q
+
+# Ranks take the cores, so pytest itself runs in one process.
+minitrain-test: $(STAMP)
+	cd examples/minitrain && $(abspath $(BIN))/python -m pytest -q
 
 bench: $(STAMP)
 	@for bench in benchmarks/bench_*.py; do echo "$$bench" >&2; $(BIN)/python "$$bench" || exit 1; done
