@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pool import Job
 
 from minitrain.checkpoint import saved_steps
+from minitrain.config import assign
 from minitrain.recipes import recipe
 from minitrain.trainer import run
 
@@ -82,7 +83,7 @@ class Train:
     ) -> None:  # fmt: skip
         self.launcher, self.tmp_path, self.test = launcher, tmp_path, test
         self.declared, self.world, self.override = declared, world, override
-        self.config = recipe(declared[0], declared[1:])  # as declared
+        self.config = recipe(declared[0], [*declared[1:], *override])  # as declared
         self.runs: list[Run] = []
         self.looked_at: set[str] = set()
         self.n_ranks_used = 0
@@ -96,10 +97,18 @@ class Train:
         return self.runs[-1]
 
     def configured(self, *assignments: str, folder: str = "run") -> Config:
-        """Return the declared configuration with more assignments, and places of the test's own."""
+        """Return the declared configuration with more assignments, and places of the test's own.
+
+        What the command line assigns comes last, but never lets a run go on after the step at which its test
+        stops it: a shortened test of resuming still stops and resumes.
+        """
         name, *declared = self.declared
         places = [f"run.dir={self.tmp_path / folder}", f"data.dir={self.tmp_path / 'data'}"]
-        return recipe(name, [*declared, *assignments, *self.override, *places])
+        asked = recipe(name, [*declared, *assignments])
+        config = assign(asked, [*self.override, *places])
+        if 0 < asked.run.exit_at < config.run.exit_at:
+            config = assign(config, [f"run.exit_at={asked.run.exit_at}"])
+        return config
 
     def plain(self, *assignments: str, folder: str = "plain") -> Run:
         """Train the same model on the same data on one rank."""

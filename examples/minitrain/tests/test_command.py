@@ -7,17 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from pool import rank_environment
+from pool import Pool, rank_environment
+from runs import Train
 
 from minitrain.__main__ import main
 from minitrain.journal import read_journal
 from minitrain.reference import main as reference_main
-
-if TYPE_CHECKING:
-    from runs import Train
 
 ROOT = Path(__file__).parent.parent
 
@@ -145,6 +142,16 @@ def test_declaration_is_held_to_and_assignments_can_shorten_runs(tmp_path: Path)
     assert "1 failed, 1 passed" in found.stdout
     assert "looked at ['loss'], declared ['grad_norm', 'loss']" in found.stdout
     assert "1     1  test_inner.py::test_declared" in found.stdout
+
+
+def test_shortened_run_still_stops_where_its_test_stops_it(tmp_path: Path) -> None:
+    declared = ("tiny", "run.steps=50", "checkpoint.every=25")
+    train = Train(Pool(tmp_path), tmp_path, "t", declared, 1, ("checkpoint.every=2", "run.exit_at=4"))
+    assert train.config.checkpoint.every == 2
+    assert train.configured("run.exit_at=2").run.exit_at == 2
+    assert train.configured("run.exit_at=30").run.exit_at == 4
+    assert train.configured().run.exit_at == 4
+    assert train.configured().run.steps == 50  # schedules stay
 
 
 def test_declaration_of_a_run_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -148,6 +148,14 @@ def test_every_epoch_deals_every_row_once_in_an_order_of_its_own(tmp_path: Path)
     assert [other.row_of(place) for place in range(n_rows)] != epochs[0]
 
 
+def test_batch_that_spans_two_epochs_has_rows_of_both(tmp_path: Path) -> None:
+    found = loader(tmp_path, "data.documents=24", "data.micro_batch=8")
+    n_rows = len(found.rows)
+    (batch,) = found.batches(n_rows - 3)
+    expected = [found.row_of(sample) for sample in range(n_rows - 3, n_rows + 5)]
+    assert torch.equal(batch.tokens, found.rows.tokens[expected, :-1])
+
+
 def test_uneven_evaluation_batch_is_filled_with_rows_that_count_for_nothing(tmp_path: Path) -> None:
     found = loader(tmp_path, "data.eval_documents=3", is_eval=True)
     n_rows = len(found.rows)

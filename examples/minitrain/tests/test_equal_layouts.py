@@ -215,10 +215,27 @@ def test_accumulation_trains_like_the_whole_batch(whole: int, train: Train) -> N
         case(
             "rest-of-one", 1, "tiny-moe", "model.layers=4 run.steps=10 model.dropout=0.1", SAME, 3, smoke=True
         ),
-        case("bf16", 1, "tiny", "model.layers=4 run.steps=5 precision.dtype=bf16", SAME, 2),
+        case("bf16-experts", 1, "tiny-moe", "model.layers=4 run.steps=5 precision.dtype=bf16", SAME, 2),
     ],
 )
 def test_recompute_changes_no_bit(chunk: int, train: Train) -> None:
     run, plain = train(f"parallel.recompute_layers={chunk}"), train.plain()
     assert run.losses == plain.losses
     assert run.steps("grad_norm") == plain.steps("grad_norm")
+
+
+@pytest.mark.recipe(
+    "tiny",
+    "precision.dtype=bf16",
+    "parallel.dp=2",
+    "parallel.zero=true",
+    "parallel.bucket_kib=5",
+    "run.steps=10",
+    world=2,
+    checks={"loss": "exact", "grad_norm": "tolerance"},
+)
+def test_zero_changes_no_bit_on_two_ranks(train: Train) -> None:
+    """A sum of two is the same in any order: reduce-scatter gives what all-reduce gives."""
+    sharded, whole = train(folder="sharded"), train("parallel.zero=false", folder="whole")
+    assert sharded.losses == whole.losses
+    assert sharded.steps("grad_norm") == pytest.approx(whole.steps("grad_norm"), rel=1e-12)

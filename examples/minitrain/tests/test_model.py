@@ -157,11 +157,14 @@ def test_balance_is_one_for_an_even_choice(tmp_path: Path) -> None:
     assert float(layer(noise(4, 32, 32), batch)[1].detach()) == pytest.approx(4.0)  # 1 a row
 
 
-@pytest.mark.parametrize(("factor", "capacity"), [(0.5, 8), (1.0, 16), (1.01, 17)])
-def test_no_expert_takes_more_than_its_capacity(factor: float, capacity: int, tmp_path: Path) -> None:
-    layer, batch = experts(tmp_path, f"model.capacity_factor={factor}")
-    chosen = torch.zeros(4, 32, 2, dtype=torch.int64)  # all tokens want the first two experts
-    chosen[..., 1] = 1
+@pytest.mark.parametrize(
+    ("top_k", "factor", "capacity"), [(2, 0.5, 8), (2, 1.0, 16), (2, 1.01, 17), (1, 1.0, 8)]
+)
+def test_no_expert_takes_more_than_its_capacity(
+    top_k: int, factor: float, capacity: int, tmp_path: Path
+) -> None:
+    layer, batch = experts(tmp_path, f"model.capacity_factor={factor}", f"model.top_k={top_k}")
+    chosen = torch.arange(top_k).expand(4, 32, top_k)  # all tokens want the same experts
     kept = layer._within_capacity(chosen, batch)
     assert kept[:, :capacity].all()  # of 32 places, those that come first
     assert not kept[:, capacity:].any()

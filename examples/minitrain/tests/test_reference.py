@@ -40,7 +40,7 @@ def declared(name: str) -> list[str]:
         stored("dense", "", world=1, smoke=True),
         stored("dense", "dp=2 bucket_kib=16", world=2),
         stored("dense", "tp=2 sequence_parallel=true", world=2),
-        stored("dense", "pp=2 vpp=2", world=2),
+        stored("dense", "pp=2 vpp=2 recompute_layers=1", world=2),
         stored("dense", "tp=2 pp=2", world=4),
         stored("dense", "dp=2 cp=2 zero=true", world=4),
         stored("dense", "dp=2 tp=2 zero=true recompute_layers=3", world=4),
