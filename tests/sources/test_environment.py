@@ -72,7 +72,8 @@ def test_hostile_model_name_stays_one_word(tmp_path):
 
 def test_asking_for_the_lane_imports_neither_torch_nor_git():
     code = (
-        "import sys\nfrom fastci_ml.sources import environment\nfrom fastci_ml.sources.git import worktree\nenvironment.detect_lane()\n"
+        "import sys, fastci_ml.sources.git.worktree\nfrom fastci_ml.sources import environment\n"
+        "environment.detect_lane()\n"
         "print([name for name in ('torch', 'git', 'numpy') if name in sys.modules])"
     )
     root = Path(__file__).parents[2]
