@@ -161,9 +161,17 @@ def _tallies(
         tally.n_counted -= 1
     for _, tally in of_rows([late for _, late in settled.late]):
         tally.n_less += 1
+    for tally in tallies:
+        tally.n_single = tally.n_cases - tally.n_nameless - tally.n_less
     for group in groups:
-        if group.place >= 0:
-            tallies[group.place].n_followed += sum(row not in results for row in group.rows[:-1])
+        if group.place < 0 or len(group.rows) == 1:
+            continue
+        tally = tallies[group.place]
+        tally.n_single -= len(group.rows)
+        n_followed = sum(row not in results for row in group.rows[:-1])
+        last = results.get(group.rows[-1])
+        tally.n_followed += n_followed
+        tally.is_late_again |= n_followed > 0 and last is not None and last.is_teardown
     return tallies
 
 

@@ -18,7 +18,6 @@ _PYTEST = ("name", "errors", "failures", "skipped", "tests", "time", "timestamp"
 _CATCH2_HOST = "tbd"
 # A session that is cut off leaves one such case a worker; more means that the header is of other cases.
 _MOST_WORKERS = 256
-_ANY_NUMBER = 1 << 62
 
 
 class Repeats(StrEnum):
@@ -84,6 +83,10 @@ class Tally:
         Elements beyond one a case.
     n_followed : int
         Cases without a result that another case of the same test follows.
+    n_single : int
+        Tests that come once.
+    is_late_again : bool
+        Whether the last of such cases says that the teardown failed.
     """
 
     n_cases: int = 0
@@ -97,6 +100,8 @@ class Tally:
     has_subtests: bool = False
     n_extra_results: int = 0
     n_followed: int = 0
+    n_single: int = 0
+    is_late_again: bool = False
 
 
 def suite_of(attributes: dict[str, str], start: int) -> Suite:
@@ -153,13 +158,16 @@ def judge_repeats(suite: Suite, tally: Tally) -> Repeats:
     >>> judge_repeats(suite_of({}, 0), Tally(n_cases=4, n_followed=2)).value
     'unknown'
     """
-    n_uncounted = _uncounted(suite, tally)
-    are_tries = any(low <= tally.n_followed <= high for low, high in n_uncounted)
-    are_passes = any(low <= 0 <= high for low, high in n_uncounted)
+    if suite.n_tests is None:
+        return Repeats.UNKNOWN
+    if suite.is_pytest:
+        are_tries, are_passes = _judge_pytest(suite, tally)
+    else:
+        n_left = tally.n_cases - tally.n_nameless - suite.n_tests
+        readings = (n_left, n_left - tally.n_skipped)  # some count skipped tests, some do not
+        are_tries, are_passes = tally.n_followed in readings, 0 in readings
     if are_tries == are_passes:
-        # More than the tries: the last try of some test is among them, and so are all those before a last.
-        is_cut = len(n_uncounted) == 1 and n_cut_off(suite, tally) > 0
-        return Repeats.TRIES if is_cut else Repeats.UNKNOWN
+        return Repeats.UNKNOWN
     return Repeats.TRIES if are_tries else Repeats.PASSES
 
 
@@ -171,7 +179,7 @@ def n_cut_off(suite: Suite, tally: Tally) -> int:
     """
     if not suite.is_pytest or suite.n_tests is None or not _fits(suite, tally):
         return 0
-    n_cut = _uncounted(suite, tally)[0][0] - tally.n_followed
+    n_cut = _uncounted_by_pytest(suite, tally)[0] - tally.n_followed
     return n_cut if 0 < n_cut <= _MOST_WORKERS else 0
 
 
@@ -243,17 +251,21 @@ def _sums(values: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.array(values, np.int64))])
 
 
-def _uncounted(suite: Suite, tally: Tally) -> list[tuple[int, int]]:
-    """Ranges in which the number of cases may lie that the header leaves out."""
-    if suite.n_tests is None:
-        return []
-    if suite.is_pytest:
-        n_left = tally.n_counted - suite.n_tests
-        n_more = _ANY_NUMBER if tally.has_subtests else tally.n_more
-        return [(n_left - tally.n_less, n_left + n_more)]
-    n_left = tally.n_cases - tally.n_nameless - suite.n_tests
-    # Some count skipped tests, some do not.
-    return [(n_left, n_left), (n_left - tally.n_skipped, n_left - tally.n_skipped)]
+def _judge_pytest(suite: Suite, tally: Tally) -> tuple[bool, bool]:
+    """Whether the cases may be failed tries, and whether they may be passes."""
+    low, high = _uncounted_by_pytest(suite, tally)
+    are_tries = low <= tally.n_followed <= high or n_cut_off(suite, tally) > 0
+    # It counts a try whose call passed and whose teardown failed, so fewer may be left out than there are.
+    # Where tests come again because everything ran again, as by `--dist=each`, none comes once.
+    are_tries |= low > 0 and tally.n_single > 0 and _fits(suite, tally)
+    are_passes = low <= 0 <= high and not (tally.n_single or tally.has_subtests or tally.is_late_again)
+    return are_tries, are_passes
+
+
+def _uncounted_by_pytest(suite: Suite, tally: Tally) -> tuple[int, int]:
+    """Range in which the number of cases lies that the header leaves out; more where there are subtests."""
+    n_left = tally.n_counted - (suite.n_tests or 0)
+    return n_left - tally.n_less, n_left + tally.n_more
 
 
 def _fits(suite: Suite, tally: Tally) -> bool:
