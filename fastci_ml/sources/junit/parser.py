@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from xml.parsers import expat
 
@@ -32,7 +31,6 @@ _TEXT_LIMIT = 4_000
 _TAG_LIMIT_BYTES = 32 << 20
 _RESULT_LIMIT = 1_000
 _SUITES = ("testsuite", "testsuites")
-_JUNK = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 
 
 class JunitParser:
@@ -55,8 +53,8 @@ class JunitParser:
         In the order of the file, the root last if it is none itself.
     properties : set of (str, str)
         Those of our own plugin.
-    n_outside, n_left_out, n_junk : int
-        Results outside of cases; results of cases that had too many; bytes after the root.
+    n_outside, n_left_out : int
+        Results outside of cases; results of cases that had too many.
     """
 
     def __init__(self, path: Path, ids: JunitIds, rules: FailureRules | None) -> None:
@@ -76,7 +74,7 @@ class JunitParser:
         self.columns = CaseColumns(ids)
         self.suites: list[Suite] = []
         self.properties: set[tuple[str, str]] = set()
-        self.n_outside = self.n_left_out = self.n_junk = 0
+        self.n_outside = self.n_left_out = 0
 
     def parse(self, blocks: Iterator[bytes], *, is_repaired: bool) -> None:
         """Parse a whole file.
@@ -86,8 +84,7 @@ class JunitParser:
         blocks : iterator of bytes
             Its content.
         is_repaired : bool
-            Whether it comes from `XmlRepair`: then it is UTF-8 whatever it says, and text after its end is
-            left out and counted.
+            Whether it comes from `XmlRepair`: then it is UTF-8.
 
         Raises
         ------
@@ -102,21 +99,21 @@ class JunitParser:
         parser.ordered_attributes = True  # lists of names and values: half the size of dictionaries
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         self._start = parser.StartElementHandler = self._start_handler()
-        n_fed = 0
         for block in self._chunks(blocks):
-            try:
-                parser.Parse(block, False)
-            except expat.ExpatError as error:
-                if error.code != _JUNK or not is_repaired:
-                    raise
-                self._drop_junk(chain([block[parser.ErrorByteIndex - n_fed :]], blocks))
-                self._flush()
-                self._finish_suites()
-                return
-            n_fed += len(block)
+            parser.Parse(block, False)
             self._flush()
         parser.Parse(b"", True)
-        self._finish_suites()
+        self.finish()
+
+    def finish(self) -> None:
+        """Close what is open, at the end of the file, or where expat stopped behind the end of the root."""
+        self._flush()
+        if len(self.suites) == 1:
+            self.suites[0].end = self._n_cases
+        if self._outer is not None:
+            self._outer.end = self._n_cases
+            self._outer.is_leaf = False
+            self.suites.append(self._outer)
 
     def _chunks(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Blocks as expat should get them: it scans an unfinished tag anew, so each time twice as much."""
@@ -138,15 +135,6 @@ class JunitParser:
                 n_held = 0
         if held:
             yield b"".join(held)
-
-    def _drop_junk(self, blocks: Iterable[bytes]) -> None:
-        for block in blocks:
-            if b"<" in block:  # a bare one is spelled out by now
-                raise ReportError(
-                    f"{self._path}: more elements after the end of the root, expected one report: "
-                    "two were written into one file"
-                )
-            self.n_junk += len(block)
 
     def _start_handler(self) -> Callable[[str, list[str]], None]:
         keep, other = self._cases.append, self._start_other
@@ -204,14 +192,6 @@ class JunitParser:
         else:  # the first one, which was open when ends began to be looked at
             self.suites[0].end = self._n_cases
             self.suites[0].is_leaf = False
-
-    def _finish_suites(self) -> None:
-        if len(self.suites) == 1:
-            self.suites[0].end = self._n_cases
-        if self._outer is not None:
-            self._outer.end = self._n_cases
-            self._outer.is_leaf = False
-            self.suites.append(self._outer)
 
     @property
     def _n_cases(self) -> int:

@@ -86,19 +86,24 @@ def _parse(
     file.seek(0)
     repair = XmlRepair()
     parser = JunitParser(path, ids, rules)
+    n_behind = 0
     try:
         parser.parse(repair.blocks(file), is_repaired=True)
     except expat.ExpatError as error:
         if error.code in _TORN:
             raise ReportError(_torn(path, error)) from error
-        raise ReportError(f"{path}: no XML, and nothing that can be repaired: {error}") from error
+        file.seek(0)
+        n_behind = _n_behind_root(path, XmlRepair().blocks(file))
+        if not n_behind:
+            raise ReportError(f"{path}: no XML, and nothing that can be repaired: {error}") from error
+        parser.finish()
     notes = []
     if repair.n_illegal:
         notes.append(f"{repair.n_illegal} characters or bytes that XML forbids were spelled out")
     if repair.n_markup:
         notes.append(f"{repair.n_markup} bare ampersands or brackets were read as what they are")
-    if repair.n_before or parser.n_junk:
-        notes.append(f"{repair.n_before + parser.n_junk} characters around the report were left out")
+    if repair.n_before or n_behind:
+        notes.append(f"{repair.n_before + n_behind} characters around the report were left out")
     if repair.declared:
         notes.append(f"declared as {repair.declared}, read as {repair.encoding}")
     return parser, notes
@@ -107,6 +112,45 @@ def _parse(
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     while block := file.read(_BLOCK_BYTES):
         yield block
+
+
+def _n_behind_root(path: Path, blocks: Iterator[bytes]) -> int:
+    """Length of the text behind the end of the root; 0 if there is none, or the root does not end.
+
+    Text there hides nothing: what a tool printed, or zeros of a file system. Elements there may be results.
+    """
+    parser = expat.ParserCreate("utf-8")
+    depth, ended_at = 0, -1
+
+    def start(_: str, __: object) -> None:
+        nonlocal depth
+        depth += 1
+
+    def end(_: str) -> None:
+        nonlocal depth, ended_at
+        depth -= 1
+        if not depth:
+            ended_at = parser.CurrentByteIndex
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    n_fed = n_behind = 0
+    for block in blocks:
+        behind = block
+        if ended_at < 0:
+            try:
+                parser.Parse(block, False)
+            except expat.ExpatError:
+                if ended_at < 0:
+                    return 0
+            if ended_at < 0:
+                n_fed += len(block)
+                continue
+            # The tag may have begun in the block before.
+            behind = block[max(0, ended_at - n_fed) :].partition(b">")[2]
+        if b"<" in behind:  # a bare one is spelled out by now
+            raise ReportError(f"{path}: more elements behind the end of the root, expected one report a file")
+        n_behind += len(behind.strip())
+    return n_behind
 
 
 def _torn(path: Path, error: expat.ExpatError) -> str:
