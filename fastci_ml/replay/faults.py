@@ -94,6 +94,8 @@ def find_faults(source: str) -> list[Fault]:
         assert node.end_col_offset is not None
         end = starts[node.end_lineno - 1] + node.end_col_offset
         before = raw[start:end].decode()
+        if after == before:
+            continue  # `f(a, a)` with its arguments swapped
         faults.append(Fault(operator=operator, line=node.lineno, before=before, after=after, start=start))
     return sorted(faults, key=lambda fault: (fault.start, fault.operator, fault.after))
 

@@ -355,6 +355,9 @@ def test_a_read_only_database_is_read_and_named_where_it_would_be_written(
     bundle_dir: Path,
     processes: Processes,
 ) -> None:
+    closed = [folder for folder in Path(pytest.__file__).parents if not folder.stat().st_mode & 0o001]
+    if closed:
+        pytest.skip(f"nobody cannot get to the packages: {closed[-1]} is closed to others")
     old_database = old_databases["3500859a5d39"]
     databases = {"warm": mlflow_template, "new": mlflow_template, "old": old_database, "log": old_database}
     roots = {name: open_folder / name for name in (*databases, "of others")}

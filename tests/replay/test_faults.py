@@ -51,6 +51,11 @@ def test_what_never_runs_gets_no_fault():
     assert find_faults(source) == []
 
 
+def test_what_changes_nothing_is_no_fault():
+    assert [fault.operator for fault in find_faults("x = f(a, a)")] == []
+    assert [fault.after for fault in find_faults("x = f(a, b)")] == ["f(b, a)"]
+
+
 def test_fault_of_another_text_is_refused():
     (fault,) = find_faults("a = 1")
     with pytest.raises(ValueError, match="expected b'1'"):
