@@ -130,6 +130,14 @@ def test_dense_layout_trains_like_one_rank(tolerance: float, train: Train) -> No
             FP64,
         ),
         case(
+            "tp",
+            2,
+            "tiny-moe",
+            "parallel.tp=2 model.balance_coefficient=0.5 run.steps=10 precision.dtype=fp64",
+            EXPERTS,
+            FP64,
+        ),
+        case(
             "tp-sequence-capacity",
             2,
             "tiny-moe",
