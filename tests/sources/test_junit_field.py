@@ -79,7 +79,7 @@ def test_names_that_differ_in_a_forbidden_byte_only_stay_apart(tmp_path: Path) -
         for byte, end in ((b"\x1b", b"<failure/>"), (b"\x1c", b""), (b"\xff", b"<failure/>"), (b"\xfe", b""))
     )
     path = write(tmp_path / "j.xml", b"<testsuite>" + cases + b"</testsuite>")
-    assert len(set(told(path))) == 4
+    assert len({node_id for node_id, _ in told(path)}) == 4
 
 
 @pytest.mark.parametrize(

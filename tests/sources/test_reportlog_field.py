@@ -173,6 +173,25 @@ def test_a_subtest_that_failed_before_its_process_died_is_a_failure(tmp_path: Pa
     assert rows_of(write(tmp_path / "log.jsonl", body)) == [("t.py::a", 0, "failed", "test")]
 
 
+def test_a_subtest_that_a_worker_told_of_before_its_test_is_a_failure_of_it(tmp_path: Path) -> None:
+    """As xdist with reruns orders them; the test itself is reported as passed (unittest)."""
+    subtest = json.loads(line("t.py::a", "call", "failed", longrepr="assert 0", node="gw0"))
+    body = json.dumps({**subtest, "$report_type": "SubTestReport"}) + "\n" + whole("t.py::a", node="gw0")
+    tests = body.replace('"passed"', '"passed", "node": "gw0"')
+    assert rows_of(write(tmp_path / "log.jsonl", tests + FINISH)) == [("t.py::a", 0, "failed", "test")]
+
+
+def test_two_crashes_without_the_name_of_a_worker_are_two_tries(tmp_path: Path) -> None:
+    crashes = "".join(
+        line("t.py::a", "???", word, float(start), longrepr="worker 'gw0' crashed while running 't.py::a'")
+        for start, word in enumerate(("rerun", "failed"))
+    )
+    assert rows_of(write(tmp_path / "log.jsonl", crashes + FINISH)) == [
+        ("t.py::a", 0, "error", "crash"),
+        ("t.py::a", 1, "error", "crash"),
+    ]
+
+
 def test_a_second_session_that_did_not_finish_is_told(tmp_path: Path) -> None:
     start = '{"pytest_version": "9", "$report_type": "SessionStart"}\n'
     path = write(tmp_path / "log.jsonl", start + whole("a") + FINISH + start + whole("b"))
@@ -191,6 +210,21 @@ def test_one_test_in_two_workers_at_a_time_is_two_attempts(tmp_path: Path) -> No
         ("test_real.py::test_a", 1, "passed", ""),
         ("test_real.py::test_b", 0, "failed", "test"),
         ("test_real.py::test_b", 1, "failed", "test"),
+    ]
+
+
+def test_lines_of_two_workers_in_one_test_are_told_apart(tmp_path: Path) -> None:
+    one, other = (
+        [
+            json.dumps({**json.loads(part), "node": worker})
+            for part in whole("t.py::a", call, start).splitlines()
+        ]
+        for worker, call, start in (("gw0", "failed", 1.0), ("gw1", "passed", 1.25))
+    )
+    mixed = "".join(f"{first}\n{second}\n" for first, second in zip(one, other, strict=True))
+    assert rows_of(write(tmp_path / "log.jsonl", mixed + FINISH)) == [
+        ("t.py::a", 0, "failed", "flaky"),
+        ("t.py::a", 1, "passed", ""),
     ]
 
 
@@ -289,9 +323,15 @@ def test_a_long_line_that_is_cut_off_is_torn(tmp_path: Path, name: str) -> None:
 
 
 def test_a_line_that_no_report_has_is_refused_in_bounded_memory(tmp_path: Path) -> None:
-    path = write(tmp_path / "log.jsonl", whole("a") + '{"a": ' + "1" * 12_000_000 + "}\n" + FINISH)
-    with pytest.raises(ReportError, match=r"line 4 is no JSON object: more than 8 MiB that are no text"):
-        read_reportlog(path)
+    with (tmp_path / "log.jsonl").open("w") as file:
+        file.writelines([whole("a"), '{"a": ', *["1" * (1 << 20)] * 40, "}\n", FINISH])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError, match=r"line 4 is no JSON object: more than 8 MiB that are no text"):
+            read_reportlog(tmp_path / "log.jsonl")
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_memory_does_not_grow_with_a_line(tmp_path: Path) -> None:
