@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -274,39 +271,3 @@ def test_the_columns_are_those_that_a_tree_parser_finds(
         assert str(row["node_id"]).endswith(element.attrib["name"])
         assert row["outcome"] == outcome_of[element[0].tag if len(element) else ""]
         assert (row["duration_s"] == 1.5) == (element.attrib["time"] == "1.5")
-
-
-def test_real_reruns_and_crashes_of_pytest(tmp_path: Path) -> None:
-    write(
-        tmp_path / "test_real.py",
-        textwrap.dedent(
-            """
-            import os, pytest
-            tries = []
-            def test_flaky():
-                tries.append(1)
-                assert len(tries) > 1
-            def test_bad(): assert 0
-            @pytest.fixture
-            def late():
-                yield
-                raise RuntimeError("late")
-            def test_both(late): assert 0
-            def test_crash(): os._exit(1)
-            """
-        ),
-    )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "--junitxml=j.xml"]
-    subprocess.run(
-        [*command, "--reruns", "1", "--deselect", "test_real.py::test_crash"], cwd=tmp_path, check=False
-    )
-    assert short(tmp_path / "j.xml") == [
-        ("test_real.py::test_flaky", 0, "failed", "flaky"),
-        ("test_real.py::test_flaky", 1, "passed", ""),
-        ("test_real.py::test_bad", 0, "failed", "test"),
-        ("test_real.py::test_bad", 1, "failed", "test"),
-        ("test_real.py::test_both", 0, "failed", "test"),
-        ("test_real.py::test_both", 1, "failed", "test"),
-    ]
-    subprocess.run([*command, "test_real.py::test_crash"], cwd=tmp_path, check=False)
-    assert [row[3] for row in short(tmp_path / "j.xml")] == ["crash"]

@@ -366,11 +366,9 @@ def test_a_real_worker_that_died_is_a_crash_of_unknown_duration(tmp_path: Path) 
             os._exit(1)
         def test_dies(): os._exit(1)
         def test_late(late): pass
-        def test_bad_and_late(late): assert 0
     """
     path = run_pytest(tmp_path, code, "-n", "1")
     assert sorted(told(path)) == [
-        ("test_bad_and_late", "failed", "test"),
         ("test_dies", "error", "crash"),
         ("test_good", "passed", ""),
         ("test_late", "error", "crash"),
