@@ -21,9 +21,10 @@ class _CrossEntropy(Function):
         is_here = (local >= 0) & (local < logits.shape[-1])
         local = local.clamp(0, logits.shape[-1] - 1)[..., None]
         shifted = logits - max_(logits.amax(-1), group)[..., None]
-        target = sum_(shifted.gather(-1, local)[..., 0] * is_here, group)
         exponent = shifted.exp()
-        total = sum_(exponent.sum(-1), group)
+        # One message for both sums: it is the waiting that costs.
+        parts = torch.stack((shifted.gather(-1, local)[..., 0] * is_here, exponent.sum(-1)))
+        target, total = sum_(parts, group).unbind()
         ctx.save_for_backward(exponent / total[..., None], local, is_here)
         return total.log() - target
 
