@@ -10,6 +10,7 @@ The tree, with the exit codes of the command line::
     |   +-- HistoryError         3  the history store
     |   +-- PlanError            3  plan.json
     |   +-- ModelError           3  a model bundle
+    |   +-- EvidenceError        3  a bundle or the store of runtime evidence
     |   +-- TooLittleDataError   3  a floor of data is not reached
     +-- ExternalError            4  something outside of us failed
         +-- GitError             4  git
@@ -93,6 +94,12 @@ class ModelError(DataError):
     """A model bundle is damaged, of another schema, or holds what we cannot evaluate."""
 
     slug = "model"
+
+
+class EvidenceError(DataError):
+    """A bundle or the store of runtime evidence is damaged, foreign or of another version."""
+
+    slug = "evidence"
 
 
 class TooLittleDataError(DataError):

@@ -67,6 +67,16 @@ class Settings:
         """Folder of outcomes that wait for the MLflow server."""
         return self.state_dir / "spool"
 
+    @property
+    def bundles_dir(self) -> Path:
+        """Folder that recording test processes write their bundles to."""
+        return self.state_dir / "bundles"
+
+    @property
+    def evidence_db(self) -> Path:
+        """SQLite file that `merge` writes runtime evidence to."""
+        return self.state_dir / "evidence.sqlite"
+
 
 # Key in the file -> expected type. `state_dir` is text there and a Path here.
 _KEYS: dict[str, type] = {

@@ -1,0 +1,1 @@
+"""Runtime evidence: recorder, bundles, merge, the SQLite store, completeness."""

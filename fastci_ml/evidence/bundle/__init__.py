@@ -1,0 +1,1 @@
+"""Bundles: what one process saw, in one append-only file, and the sources that it ran."""

@@ -1,0 +1,111 @@
+"""Writing a bundle, from one process and one thread at a time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fastci_ml.evidence.bundle.lines import SCHEMA, SUFFIX, seal
+from fastci_ml.records.evidence import Capture, Provenance, RunFacts
+
+# Fields of `Capture` that hold numbers or names, by their names on the line.
+PARTS = ("codes", "reads", "listings", "imports", "environ", "uses")
+
+
+class BundleWriter:
+    """The bundle of this process.
+
+    Lines are kept until `flush`, which hands them to the system in one write: after it, no kill of the
+    process can lose them. Numbers are given in order from 0.
+
+    Parameters
+    ----------
+    directory : Path
+        Folder of bundles; made where missing.
+    provenance : Provenance
+        What the first line says.
+
+    Attributes
+    ----------
+    path : Path
+        File of the bundle.
+
+    Raises
+    ------
+    OSError
+        If the folder or the file cannot be written; also from `flush` and `close`.
+    """
+
+    def __init__(self, directory: Path, provenance: Provenance) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"{provenance.started_us}-{provenance.bundle_id}{SUFFIX}"
+        # Closed on exec, so that no child program can hold it open.
+        self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._pid = os.getpid()
+        self._lines: list[bytes] = []
+        self._n_lines = 0
+        self._n_files = 0
+        self._n_codes = 0
+        self._n_captures = 0
+        self._add(["begin", SCHEMA, asdict(provenance)])
+        self.flush()
+
+    def add_file(self, path: str, blob: str | None) -> int:
+        """Number of a file that is new to this bundle."""
+        self._add(["file", self._n_files, path, blob])
+        self._n_files += 1
+        return self._n_files - 1
+
+    def add_code(self, file: int, name: str, line: int) -> int:
+        """Number of a code object that is new to this bundle."""
+        self._add(["code", self._n_codes, file, name, line])
+        self._n_codes += 1
+        return self._n_codes - 1
+
+    def new_capture(self) -> int:
+        """Number for a capture; nothing is written yet."""
+        self._n_captures += 1
+        return self._n_captures - 1
+
+    def add_capture(self, number: int, capture: Capture) -> None:
+        """Write a capture, or add to the one of that number."""
+        parts: dict[str, Any] = {}
+        for name in PARTS:
+            values = getattr(capture, name)
+            if values:
+                parts[name] = sorted(values)
+        if capture.gaps:
+            parts["gaps"] = [[gap.value, detail] for gap, detail in capture.gaps]
+        self._add(["capture", number, capture.kind.value, capture.label, parts])
+
+    def add_run(self, number: int, facts: RunFacts) -> None:
+        """Say that the test of a capture has ended."""
+        self._add(["ran", number, asdict(facts)])
+
+    def add_edge(self, importer: int, imported: int) -> None:
+        """Say that a module of the repository imported another, by their files."""
+        self._add(["edge", importer, imported])
+
+    def flush(self) -> None:
+        """Hand over all lines so far."""
+        # In a forked child the lines are the parent's to write.
+        if self._lines and os.getpid() == self._pid:
+            data = b"".join(self._lines)
+            self._lines.clear()
+            # A write to a file may be cut short by a full disk; what follows then fails.
+            written = os.write(self._handle, data)
+            while written < len(data):
+                written += os.write(self._handle, data[written:])
+
+    def close(self) -> None:
+        """Write the end mark; the bundle is complete."""
+        self._add(["end", self._n_lines])
+        self.flush()
+        os.fsync(self._handle)
+        os.close(self._handle)
+
+    def _add(self, line: list[Any]) -> None:
+        self._lines.append(seal(line))
+        self._n_lines += 1
