@@ -206,3 +206,76 @@ class RunFacts:
     native_readers: tuple[str, ...] = ()
     """Libraries, loaded by then, that read files past the interpreter's audit hook."""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitSeen:
+    """One block that a test executed, as it was.
+
+    Attributes
+    ----------
+    path : str
+        File, from the repository root.
+    name : str
+        Name of the block.
+    kind : BlockKind
+        What it is.
+    fingerprint : str
+        Of the block when it ran.
+    """
+
+    path: str
+    name: str
+    kind: BlockKind
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRecord:
+    """What one test touched in one lane: the unit of merge, storage and selection.
+
+    Attributes
+    ----------
+    node_id : str
+        Test, as pytest named it from the repository root.
+    lane, scope, commit : str
+        Where it comes from; see `Provenance`.
+    recorded_us : int
+        Start of the test, microseconds since the epoch, UTC.
+    backend : str
+        What recorded it.
+    units : frozenset of UnitSeen
+        Blocks executed, owners of nested functions and what is implied by rule included.
+    reads, listings : frozenset of FileSeen
+        Files opened for reading, directories listed.
+    roots : frozenset of str
+        Paths that its import closure starts from: its module, its conftests, what it imported while running.
+    environ : frozenset of str
+        Watched environment variables that it read.
+    native_readers : tuple of str
+        Libraries, loaded by then, that read files unseen.
+    gaps : tuple of (Gap, str)
+        Why it is not complete; empty for a complete record.
+    facts : RunFacts
+        Outcome and times.
+    """
+
+    node_id: str
+    lane: str
+    scope: str
+    commit: str
+    recorded_us: int
+    backend: str
+    units: frozenset[UnitSeen]
+    reads: frozenset[FileSeen]
+    listings: frozenset[FileSeen]
+    roots: frozenset[str]
+    environ: frozenset[str]
+    native_readers: tuple[str, ...]
+    gaps: tuple[tuple[Gap, str], ...]
+    facts: RunFacts
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it may narrow a selection."""
+        return not self.gaps
