@@ -1,0 +1,143 @@
+"""The profile hook, Python 3.11, by the interpreter's own profiler written in C.
+
+`_lsprof`, the engine of cProfile, keeps one entry for each code object that was called. A hook in Python
+costs a call at every call, return and call into C: 1.6 times what this does (docs/experiments.md). A
+profiler belongs to one thread, so each thread gets one of its own. Threads that C++ started are not seen.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+
+# The engine of cProfile: part of the standard library, without documentation of its own.
+from _lsprof import Profiler
+from _thread import get_ident
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import Any
+
+
+class ProfileBackend:
+    """Entries of functions from a stack of C profilers, one for each open capture."""
+
+    name = "profile"
+
+    def __init__(self) -> None:
+        self._stack: list[Any] = []
+        self._thread_profilers: dict[int, list[_ThreadProfiler]] = {}
+        self._lost = ""
+
+    def start(self) -> None:
+        """Take the profile hook of this thread and of those that will be started."""
+        if sys.getprofile() is not None:
+            raise RuntimeError(f"the profile hook is taken by {sys.getprofile()!r}")
+        if threading.getprofile() is not None:
+            raise RuntimeError(f"the profile hook of threads is taken by {threading.getprofile()!r}")
+        # One function for good: a bound method would be another object each time it is asked for.
+        self._hook = self._enter_thread
+        threading.setprofile(self._hook)
+
+    def stop(self) -> None:
+        """Give the hooks back, where they are still ours."""
+        if self._stack and _hook() is self._stack[-1]:
+            self._stack[-1].disable()
+        self._stack.clear()
+        if threading.getprofile() == self._hook:
+            threading.setprofile(None)
+
+    def push(self) -> None:
+        """Begin a capture."""
+        self._note_loss()
+        profiler = Profiler(subcalls=False, builtins=False)
+        if self._stack and _hook() is self._stack[-1]:
+            self._stack[-1].disable()
+        self._stack.append(profiler)
+        # Someone else's hook is left alone: a test that profiles is a test in its own right.
+        if _hook() is None:
+            profiler.enable()
+
+    def pop(self, *, is_apart: bool) -> Iterable[CodeType]:  # noqa: ARG002  the outer one always sees again
+        """End a capture; the outer one goes on where it was."""
+        self._note_loss()
+        profiler = self._stack.pop()
+        if _hook() is profiler:
+            profiler.disable()
+        if self._stack and _hook() is None:
+            self._stack[-1].enable()
+        codes = _codes(profiler)
+        self._add_threads(codes)
+        return codes
+
+    def lost(self) -> str:
+        """Whether the hook was taken since this was last asked."""
+        self._note_loss()
+        lost, self._lost = self._lost, ""
+        return lost
+
+    def _note_loss(self) -> None:
+        if not self._stack:
+            return
+        found = _hook()
+        if found is not self._stack[-1]:
+            self._lost = f"the profile hook is {found!r}, not ours"
+            if found is None:
+                # Whoever took it is done: from here on we see again.
+                self._stack[-1].enable()
+        elif threading.getprofile() != self._hook:
+            self._lost = f"the profile hook of threads is {threading.getprofile()!r}, not ours"
+
+    def _enter_thread(self, frame: FrameType, _event: str, _argument: object) -> None:
+        """First event of a new thread: a profiler of its own takes over."""
+        profiler = Profiler(subcalls=False, builtins=False)
+        entered = []
+        running: FrameType | None = frame
+        while running is not None:
+            entered.append(running.f_code)
+            running = running.f_back
+        self._thread_profilers.setdefault(get_ident(), []).append(_ThreadProfiler(profiler, entered))
+        profiler.enable()
+
+    def _add_threads(self, codes: list[CodeType]) -> None:
+        """Add what threads entered since they were started: of one that lives on, all each time."""
+        if not self._thread_profilers:
+            return
+        alive = sys._current_frames().keys()  # noqa: SLF001  the documented way to ask for all threads
+        is_outermost = len(self._stack) <= 1
+        for ident in list(self._thread_profilers):
+            held = self._thread_profilers[ident]
+            for thread in held:
+                codes.extend(thread.entered)
+                codes.extend(_codes(thread.profiler))
+            if is_outermost:
+                # An id is given again to a later thread: of several only the latest can be alive.
+                self._thread_profilers[ident] = held = held[-1:] if ident in alive else []
+                if not held:
+                    del self._thread_profilers[ident]
+
+
+class _ThreadProfiler:
+    __slots__ = ("entered", "profiler")
+
+    def __init__(self, profiler: Any, entered: list[CodeType]) -> None:
+        self.profiler = profiler
+        self.entered = entered
+
+
+def _hook() -> Any:
+    """What holds the profile hook of this thread: for a C profiler the profiler itself."""
+    return sys.getprofile()
+
+
+def _codes(profiler: Any) -> list[CodeType]:
+    """Code objects of a profiler, which may belong to a thread that is running."""
+    # A collection in the midst could run Python code, hand over to that thread, and let it change the table
+    # that is being read.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return [entry.code for entry in profiler.getstats() if type(entry.code) is CodeType]
+    finally:
+        if was_enabled:
+            gc.enable()
