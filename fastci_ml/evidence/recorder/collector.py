@@ -1,0 +1,320 @@
+"""The open captures of this process: what runs, is read or goes wrong is booked on the innermost one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Protocol
+
+from fastci_ml.evidence.bundle.writer import BundleWriter
+from fastci_ml.evidence.recorder.backend import Backend
+from fastci_ml.evidence.recorder.project_files import ProjectFiles
+from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
+
+_log = logging.getLogger(__name__)
+
+# Code objects of other projects that are known by identity; beyond it all are asked anew.
+_MAX_FOREIGN_CODES = 200_000
+_FOREIGN = -1
+
+
+class OpenCapture:
+    """A capture that is going on. Paths are as the program used them; they are sorted out when it ends.
+
+    Attributes
+    ----------
+    kind, label
+        See `Capture`.
+    number : int
+        In the bundle.
+    codes : dict of int to CodeType
+        By identity, for equal code objects of two files compare equal. Filled when it ends; what is put in
+        before counts as entered.
+    reads, listings : set of str
+        Files and folders, absolute or from the working directory.
+    imports : set of str
+        Files of modules, the same way.
+    environ : set of str
+        Names of variables.
+    uses : set of int
+        Numbers of other captures.
+    gaps : dict of (Gap, str)
+        A dict for its order.
+    """
+
+    __slots__ = (
+        "codes",
+        "environ",
+        "gaps",
+        "imports",
+        "kind",
+        "label",
+        "listings",
+        "number",
+        "reads",
+        "uses",
+    )
+
+    def __init__(self, kind: CaptureKind, label: str, number: int) -> None:
+        self.kind = kind
+        self.label = label
+        self.number = number
+        self.codes: dict[int, CodeType] = {}
+        self.reads: set[str] = set()
+        self.listings: set[str] = set()
+        self.imports: set[str] = set()
+        self.environ: set[str] = set()
+        self.uses: set[int] = set()
+        self.gaps: dict[tuple[Gap, str], None] = {}
+
+    def add_code(self, code: CodeType) -> None:
+        """Count a code object as entered."""
+        self.codes[id(code)] = code
+
+
+class Watch(Protocol):
+    """Something that books what the back end does not see."""
+
+    def install(self) -> None:
+        """Begin."""
+
+    def remove(self) -> None:
+        """End, and leave everything as it was found."""
+
+    def closing(self, capture: OpenCapture) -> None:
+        """Add to a capture that ends; its codes are there already."""
+
+
+class Collector:
+    """The stack of open captures, and the way from one to the bundle.
+
+    Only the thread that made it may open and close captures. Watches book on `top` from any thread.
+
+    Parameters
+    ----------
+    backend : Backend
+        Started already.
+    files : ProjectFiles
+        What belongs to the repository.
+    writer : BundleWriter
+        Where ended captures go.
+
+    Attributes
+    ----------
+    top : OpenCapture
+        The innermost open capture; from start to end there is one, of the session at the least.
+    is_active : bool
+        False before `start`, after `finish`, and in a forked child, whose parent writes the bundle.
+    watches : list of Watch
+        Asked when a capture ends.
+    """
+
+    def __init__(self, backend: Backend, files: ProjectFiles, writer: BundleWriter) -> None:
+        self.backend = backend
+        self.files = files
+        self.writer = writer
+        self.watches: list[Watch] = []
+        self.is_active = False
+        self._owner = get_ident()
+        self._stack: list[OpenCapture] = []
+        # By identity; the code object is held so that its id is not given to another.
+        self._codes: dict[int, tuple[CodeType, int]] = {}
+        self._file_numbers: dict[tuple[str, str | None], int] = {}
+        self._edges: set[tuple[int, int]] = set()
+        self._has_told = False
+
+    @property
+    def top(self) -> OpenCapture:
+        """The innermost open capture."""
+        return self._stack[-1]
+
+    def start(self) -> None:
+        """Open the session's capture and let the watches begin."""
+        self.is_active = True
+        self.push(CaptureKind.SESSION, "")
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+        for watch in self.watches:
+            watch.install()
+
+    def finish(self) -> None:
+        """End whatever is open, and close the bundle."""
+        for watch in reversed(self.watches):
+            watch.remove()
+        while self._stack:
+            self.pop(self.top)
+        self.is_active = False
+        self.backend.stop()
+        self.writer.close()
+
+    def _leave_to_parent(self) -> None:
+        if self.is_active:
+            self.is_active = False
+            self.backend.stop()
+
+    @property
+    def may_push(self) -> bool:
+        """Whether a capture can be opened here: not in another thread, not after the end."""
+        return self.is_active and get_ident() == self._owner
+
+    def push(self, kind: CaptureKind, label: str) -> OpenCapture:
+        """Open a capture."""
+        capture = OpenCapture(kind, label, self.writer.new_capture())
+        if kind is CaptureKind.TEST:
+            self._add_running(capture)
+        self.backend.push()
+        self._stack.append(capture)
+        return capture
+
+    def pop(self, capture: OpenCapture, *, add_to: int | None = None) -> int:
+        """End the innermost capture and write it.
+
+        Parameters
+        ----------
+        capture : OpenCapture
+            What `push` gave. Captures inside that were left open, by an exception, end with it.
+        add_to : int, optional
+            Number of an earlier capture that it is one with, in place of its own.
+
+        Returns
+        -------
+        int
+            Its number in the bundle.
+        """
+        while self._stack[-1] is not capture:
+            self.pop(self._stack[-1])
+        # What runs in one of these is not the doing of what is around it.
+        is_apart = capture.kind in (CaptureKind.IMPORT, CaptureKind.COLLECTOR)
+        entered = self.backend.pop(is_apart=is_apart)
+        self._stack.pop()
+        for code in entered:
+            capture.codes[id(code)] = code
+        lost = self.backend.lost()
+        if lost:
+            self._book_loss(capture, lost)
+        for watch in self.watches:
+            self.guard(watch.closing, capture)
+        number = capture.number if add_to is None else add_to
+        self.writer.add_capture(number, self._closed(capture))
+        if self._stack and not is_apart:
+            self.top.uses.add(number)
+        return number
+
+    def add_run(self, number: int, facts: RunFacts) -> None:
+        """Say that the test of an ended capture has ended, and hand all to the system."""
+        self.writer.add_run(number, facts)
+        self.writer.flush()
+
+    def add_edge(self, importer: str, imported: str) -> None:
+        """Say that one file of the repository imported another, by paths from its root."""
+        edge = self._file_number(importer), self._file_number(imported)
+        if edge not in self._edges:
+            self._edges.add(edge)
+            self.writer.add_edge(*edge)
+
+    def gap(self, gap: Gap, detail: str) -> None:
+        """Say of everything that is open why it may be incomplete."""
+        for capture in self._stack:
+            capture.gaps[gap, detail] = None
+
+    def failed(self, error: BaseException) -> None:
+        """Say that we failed: the first time with a traceback in the log, and never by raising."""
+        detail = f"{type(error).__name__}: {error}"
+        self.gap(Gap.RECORDER_FAILED, detail)
+        if not self._has_told:
+            self._has_told = True
+            _log.warning("recording failed, tests go on: %s", detail, exc_info=error)
+
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call something of ours that may fail; then the evidence is incomplete, and nothing else happens."""
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            self.failed(error)
+
+    def _book_loss(self, capture: OpenCapture, lost: str) -> None:
+        capture.gaps[Gap.SLOT_LOST, lost] = None
+        self.gap(Gap.SLOT_LOST, lost)
+
+    def _add_running(self, capture: OpenCapture) -> None:
+        """Count what is running as entered: it makes no event any more."""
+        for frame in sys._current_frames().values():  # noqa: SLF001  the documented way to ask for all threads
+            running = frame
+            while running is not None:
+                capture.add_code(running.f_code)
+                running = running.f_back  # type: ignore[assignment]
+
+    def _closed(self, capture: OpenCapture) -> Capture:
+        files = self.files
+        codes = self._code_numbers(capture)
+        if files.changed or files.differing:
+            self._book_files(capture)
+        reads = self._data_numbers(capture.reads)
+        listings = self._data_numbers(capture.listings)
+        imports = {
+            self._file_number(path) for name in capture.imports if (path := files.relative(name)) is not None
+        }
+        return Capture(
+            kind=capture.kind,
+            label=capture.label,
+            codes=codes,
+            reads=reads,
+            listings=listings,
+            imports=frozenset(imports),
+            environ=frozenset(capture.environ),
+            uses=frozenset(capture.uses),
+            gaps=tuple(capture.gaps),
+        )
+
+    def _code_numbers(self, capture: OpenCapture) -> frozenset[int]:
+        known = self._codes
+        numbers = set()
+        for identity, code in capture.codes.items():
+            entry = known.get(identity)
+            if entry is None or entry[0] is not code:
+                if len(known) > _MAX_FOREIGN_CODES:
+                    self._forget_foreign()
+                entry = known[identity] = (code, self._code_number(code))
+            if entry[1] != _FOREIGN:
+                numbers.add(entry[1])
+        return frozenset(numbers)
+
+    def _code_number(self, code: CodeType) -> int:
+        path = self.files.relative(code.co_filename)
+        if path is None:
+            return _FOREIGN
+        return self.writer.add_code(self._file_number(path), code.co_qualname, code.co_firstlineno)
+
+    def _forget_foreign(self) -> None:
+        self._codes = {key: entry for key, entry in self._codes.items() if entry[1] != _FOREIGN}
+
+    def _book_files(self, capture: OpenCapture) -> None:
+        """Gaps of files that are not what ran."""
+        for code in capture.codes.values():
+            path = self.files.relative(code.co_filename)
+            if path in self.files.changed:
+                capture.gaps[Gap.SOURCE_CHANGED, str(path)] = None
+            if path in self.files.differing:
+                capture.gaps[Gap.COPY_DIFFERS, str(path)] = None
+
+    def _data_numbers(self, names: Iterable[str]) -> frozenset[int]:
+        numbers = set()
+        for name in names:
+            path = self.files.relative(name)
+            if path is not None:
+                numbers.add(self._numbered(path, self.files.data_blob(path)))
+        return frozenset(numbers)
+
+    def _file_number(self, path: str) -> int:
+        """Number of a Python file that ran."""
+        return self._numbered(path, self.files.source_blob(path))
+
+    def _numbered(self, path: str, blob: str | None) -> int:
+        key = (path, blob)
+        number = self._file_numbers.get(key)
+        if number is None:
+            number = self._file_numbers[key] = self.writer.add_file(path, blob)
+        return number
