@@ -37,6 +37,8 @@ class Settings:
         Column mappings for ``ingest --table NAME``, by name.
     failure_rules : tuple
         Rules of failure classes before the shipped ones, as the file states them; checked where used.
+    environ_prefixes : tuple of str
+        Beginnings of names of environment variables that change what the tests do: reading one is evidence.
     min_join_ratio : float
         In [0, 1]. No test is left out while the history knows a smaller share of the collected tests, or a
         smaller share of its results is joined to tests for certain: one test in ten without a history is
@@ -50,6 +52,7 @@ class Settings:
     tracking_uri: str | None = None
     tables: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     failure_rules: tuple[Any, ...] = ()
+    environ_prefixes: tuple[str, ...] = ()
     min_join_ratio: float = 0.9
 
     @property
@@ -86,6 +89,7 @@ _KEYS: dict[str, type] = {
     "tracking_uri": str,
     "tables": dict,
     "failure_rules": list,
+    "environ_prefixes": list,
     "min_join_ratio": float,
 }
 
@@ -134,7 +138,17 @@ def load_settings(root: Path) -> Settings:
     state_dir = root / table.pop("state_dir", ".fastci")
     tables = MappingProxyType(table.pop("tables", {}))
     rules = tuple(table.pop("failure_rules", ()))
-    return Settings(root=root, state_dir=state_dir, tables=tables, failure_rules=rules, **table)
+    prefixes = tuple(table.pop("environ_prefixes", ()))
+    if not all(isinstance(prefix, str) and prefix for prefix in prefixes):
+        raise SettingsError(f"{path}: setting 'environ_prefixes' is {list(prefixes)}, expected texts")
+    return Settings(
+        root=root,
+        state_dir=state_dir,
+        tables=tables,
+        failure_rules=rules,
+        environ_prefixes=prefixes,
+        **table,
+    )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""pytest plugin, entry point `fastci`: run the tests of a plan, in its order.
+"""pytest plugin, entry point `fastci`: run the tests of a plan, in its order; record what tests touch.
 
 This module is loaded by every pytest run of the environment, so it holds the options alone; the work is
 loaded when one of them is given.
@@ -6,15 +6,19 @@ loaded when one of them is given.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+# Names the folder of bundles: set by `fastci-ml record`, for the command may be a script that calls pytest.
+RECORD_VARIABLE = "FASTCI_RECORD"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fastci-plan``, ``--fastci-shadow`` and ``--fastci-finished``."""
-    group = parser.getgroup("fastci", "running a plan (fastci-ml)")
+    """Add the options, each of which begins with ``--fastci-``."""
+    group = parser.getgroup("fastci", "running a plan, recording evidence (fastci-ml)")
     group.addoption(
         "--fastci-plan",
         metavar="PATH",
@@ -30,6 +34,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="write the exit code here when the session has come to its end (`fastci-ml run` asks for it)",
     )
+    group.addoption(
+        "--fastci-record",
+        action="store_true",
+        help="record which functions, files and fixtures each test touches",
+    )
+    group.addoption(
+        "--fastci-bundles",
+        metavar="DIR",
+        help="record into this folder (default: .fastci/bundles)",
+    )
+
+
+# Before the conftest files are imported: what runs while they are is evidence too.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    """Begin to record where it is asked for."""
+    given = early_config.known_args_namespace
+    folder = given.fastci_bundles or os.environ.get(RECORD_VARIABLE)
+    if given.fastci_record or folder:
+        from fastci_ml.execution.record_start import start_recorder
+
+        start_recorder(early_config, folder)
+    return (yield)
 
 
 # The outermost wrapper: what it sees is what pytest says in the end, also of --help and the like.

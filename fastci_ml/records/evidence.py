@@ -82,6 +82,18 @@ _MEANINGS = {
 
 
 TRUNK_SCOPE = "trunk"
+DIRTY_SCOPE = "dirty"
+
+
+def pull_request_scope(number: str) -> str:
+    """Scope of a pull request.
+
+    Examples
+    --------
+    >>> pull_request_scope("7")
+    'pr:7'
+    """
+    return f"pr:{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,7 +199,8 @@ class Collector:
             self.guard(watch.closing, capture)
         number = capture.number if add_to is None else add_to
         self.writer.add_capture(number, self._closed(capture))
-        if self._stack and not is_apart:
+        # A session does not stand on its tests.
+        if self._stack and not is_apart and capture.kind is not CaptureKind.TEST:
             self.top.uses.add(number)
         return number
 

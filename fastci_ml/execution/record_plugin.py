@@ -1,0 +1,216 @@
+"""The pytest hooks that record. Standard library and pytest only.
+
+Each test, each set-up of a shared fixture and each collection of a file is a capture of its own; a test
+stands on those it used. Whatever of ours fails, the tests go on as they would have without us, and what is
+recorded says that it is incomplete.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import pytest
+
+from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.native import native_readers
+from fastci_ml.records.evidence import CaptureKind, RunFacts
+from fastci_ml.records.ids import with_project
+
+_LOG = logging.getLogger(__name__)
+
+
+class RecordPlugin:
+    """Records one pytest process.
+
+    Parameters
+    ----------
+    collector : Collector
+        Started.
+    project : str
+        Folder of pytest's root from the top of the repository; empty for the top itself.
+    """
+
+    def __init__(self, collector: Collector, project: str) -> None:
+        self.collector = collector
+        self._project = project
+        self._collected: dict[str, int] = {}
+        # Captures of fixtures of a wider scope that are set up now, by the identity of their definition.
+        self._fixtures: dict[int, int] = {}
+        self._run = _Run()
+        self.n_tests = 0
+
+    def finish(self) -> None:
+        """End the recording, once."""
+        if self.collector.is_active:
+            try:
+                self.collector.finish()
+            except OSError as error:
+                _LOG.warning("%s: the bundle could not be completed: %s", self.collector.writer.path, error)
+
+    def pytest_report_header(self) -> str:
+        """Say that the session is recorded."""
+        return f"fastci: recording by {self.collector.backend.name} to {self.collector.writer.path}"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
+        """What runs while one file, class or folder is collected."""
+        node_id = with_project(collector.nodeid, self._project)
+        capture = self._push(CaptureKind.COLLECTOR, node_id)
+        try:
+            return (yield)
+        finally:
+            if capture is not None:
+                number = self._pop(capture)
+                if number is not None:
+                    self._collected[collector.nodeid] = number
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        """The set-up of a fixture that several tests may share."""
+        if fixturedef.scope == "function":
+            return (yield)
+        # Its definition may be a plugin's; the name is enough for a person.
+        label = f"{with_project(fixturedef.baseid, self._project)}::{fixturedef.argname}"
+        capture = self._push(CaptureKind.FIXTURE, label)
+        try:
+            return (yield)
+        finally:
+            if capture is not None:
+                # Others that were set up before, by whoever came first, and that this one asked for.
+                self.collector.guard(self._add_fixtures, capture, request)
+                number = self._pop(capture)
+                if number is not None:
+                    self._fixtures[id(fixturedef)] = number
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """Forget a fixture that was torn down."""
+        self._fixtures.pop(id(fixturedef), None)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """One test, with reruns if there are any."""
+        started_us = time.time_ns() // 1000
+        threads = set(threading.enumerate())
+        self._run = _Run()
+        capture = self._push(CaptureKind.TEST, with_project(item.nodeid, self._project))
+        try:
+            return (yield)
+        finally:
+            if capture is not None:
+                self.collector.guard(self._end_test, item, capture, started_us, threads)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Before anything is torn down it is still known which fixtures the test used."""
+        if self.collector.is_active:
+            self.collector.guard(self._add_item_fixtures, item)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Outcome and time of each phase, as the other plugins left it."""
+        report = yield
+        self.collector.guard(self._run.add, report)
+        return report
+
+    def _push(self, kind: CaptureKind, label: str) -> OpenCapture | None:
+        if not self.collector.may_push:
+            return None
+        try:
+            return self.collector.push(kind, label)
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            self.collector.failed(error)
+            return None
+
+    def _pop(self, capture: OpenCapture) -> int | None:
+        # The test may have forked: in the child there is nothing of ours any more.
+        if not self.collector.may_push:
+            return None
+        try:
+            return self.collector.pop(capture)
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            self.collector.failed(error)
+            return None
+
+    def _end_test(
+        self, item: pytest.Item, capture: OpenCapture, started_us: int, threads: set[threading.Thread]
+    ) -> None:
+        if not self.collector.may_push:
+            return
+        capture.uses.update(
+            number for node in item.listchain() if (number := self._collected.get(node.nodeid)) is not None
+        )
+        leaked = [thread.name for thread in threading.enumerate() if thread not in threads]
+        number = self.collector.pop(capture)
+        self.n_tests += 1
+        facts = RunFacts(
+            outcome=self._run.outcome,
+            started_us=started_us,
+            setup_s=self._run.seconds.get("setup"),
+            call_s=self._run.seconds.get("call"),
+            teardown_s=self._run.seconds.get("teardown"),
+            is_doctest=type(item).__module__ == "_pytest.doctest",
+            native_readers=native_readers(),
+            notes=tuple(f"thread lives on: {name}" for name in leaked),
+        )
+        self.collector.add_run(number, facts)
+
+    def _add_item_fixtures(self, item: pytest.Item) -> None:
+        request = getattr(item, "_request", None)
+        capture = self.collector.top
+        if request:
+            self._add_fixtures(capture, request)
+        elif getattr(item, "fixturenames", None):
+            # pytest's own book cannot be asked: all that is set up now may have been used.
+            capture.uses.update(self._fixtures.values())
+
+    def _add_fixtures(self, capture: OpenCapture, request: Any) -> None:
+        used: Iterable[Any] | None
+        try:
+            # The only place that knows fixtures that were asked for by name while the test ran.
+            used = request._fixture_defs.values()  # noqa: SLF001
+        except AttributeError:
+            used = None
+        if used is None:
+            capture.uses.update(self._fixtures.values())
+            return
+        for fixturedef in used:
+            number = self._fixtures.get(id(fixturedef))
+            if number is not None:
+                capture.uses.add(number)
+
+
+class _Run:
+    """Outcome and times of one test from the reports of its phases; those of a rerun replace the earlier."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._words: dict[str, str] = {}
+
+    def add(self, report: pytest.TestReport) -> None:
+        if report.when == "setup":
+            self.seconds.clear()
+            self._words.clear()
+        self.seconds[report.when] = report.duration
+        self._words[report.when] = _word(report)
+
+    @property
+    def outcome(self) -> str:
+        """The worst of the phases; ``unknown`` where not even the call was reached."""
+        if "error" in (self._words.get("setup"), self._words.get("teardown")):
+            return "error"
+        return self._words.get("call") or self._words.get("setup", "unknown").replace("passed", "unknown")
+
+
+def _word(report: pytest.TestReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return "xpassed" if report.passed else "xfailed"
+    if report.failed:
+        return "failed" if report.when == "call" else "error"
+    return str(report.outcome)

@@ -1,0 +1,96 @@
+"""Starting the recorder of a pytest process, before its conftest files are imported."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastci_ml.errors import FastCIError
+from fastci_ml.evidence.recorder.session import start_recording
+from fastci_ml.execution.record_plugin import RecordPlugin
+from fastci_ml.settings import find_root, load_settings
+from fastci_ml.sources.projects import repository_top
+
+_LOG = logging.getLogger(__name__)
+NAME = "fastci-record"
+
+
+class NotRecording:
+    """Says why a session that should be recorded is not.
+
+    Parameters
+    ----------
+    reason : str
+        For a person.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def pytest_report_header(self) -> str:
+        """Say it at the start."""
+        return f"fastci: {self._reason}"
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say it at the end, where it is read."""
+        terminalreporter.section("fastci", sep="-")
+        terminalreporter.line(self._reason)
+
+
+def start_recorder(config: pytest.Config, folder: str | None) -> None:
+    """Begin to record this process; where that is not possible, say so and let the tests run.
+
+    Parameters
+    ----------
+    config : pytest.Config
+        Of the session, at its very start.
+    folder : str or None
+        Folder of bundles; None for that of the settings.
+    """
+    if config.pluginmanager.has_plugin(NAME):
+        return
+    if _is_controller(config):
+        config.pluginmanager.register(NotRecording("the workers record, one bundle each"), NAME)
+        return
+    try:
+        plugin = _start(config, folder)
+    except (FastCIError, OSError) as error:
+        config.pluginmanager.register(NotRecording(f"nothing is recorded: {error}"), NAME)
+        return
+    except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS: the tests run
+        _LOG.exception("the recorder did not start")
+        reason = f"nothing is recorded, by a bug of ours: {type(error).__name__}: {error}"
+        config.pluginmanager.register(NotRecording(reason), NAME)
+        return
+    config.pluginmanager.register(plugin, NAME)
+    # Runs when all else was unconfigured, also where the session never got so far as to begin.
+    config.add_cleanup(plugin.finish)
+
+
+def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
+    rootdir = config.rootpath.resolve()
+    settings = load_settings(find_root(rootdir))
+    top = repository_top(settings.root)
+    bundles_dir = Path(folder).absolute() if folder else settings.bundles_dir
+    project = rootdir.relative_to(top).as_posix() if rootdir.is_relative_to(top) else "."
+    collector = start_recording(
+        settings,
+        top,
+        bundles_dir,
+        session_id=os.environ.get("PYTEST_XDIST_TESTRUNUID", ""),
+        worker=os.environ.get("PYTEST_XDIST_WORKER", ""),
+    )
+    return RecordPlugin(collector, "" if project == "." else project)
+
+
+def _is_controller(config: pytest.Config) -> bool:
+    """Whether this process hands the tests to workers of pytest-xdist, and runs none itself."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        return False
+    given = config.known_args_namespace
+    n_workers = getattr(given, "numprocesses", None)
+    return bool(n_workers or getattr(given, "tx", None)) or getattr(given, "dist", "no") != "no"
