@@ -42,6 +42,9 @@ class Block:
         It looks at ``__doc__``.
     is_memo : bool
         It keeps what it computed for later callers: a decorator that caches, or a write to a global.
+    is_implicit : bool
+        A function that machinery calls by its name, so that no code need name it: special methods, hooks of
+        pytest and unittest, autouse fixtures. Who notices when one is added is not told by readers.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Block:
     is_dynamic: bool = False
     reads_doc: bool = False
     is_memo: bool = False
+    is_implicit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
