@@ -194,7 +194,9 @@ class Collector:
             capture.codes[id(code)] = code
         lost = self.backend.lost()
         if lost:
-            self._book_loss(capture, lost)
+            capture.gaps[Gap.SLOT_LOST, lost] = None
+            if self._stack[1:]:
+                self.gap(Gap.SLOT_LOST, lost)
         for watch in self.watches:
             self.guard(watch.closing, capture)
         number = capture.number if add_to is None else add_to
@@ -217,8 +219,11 @@ class Collector:
             self.writer.add_edge(*edge)
 
     def gap(self, gap: Gap, detail: str) -> None:
-        """Say of everything that is open why it may be incomplete."""
-        for capture in self._stack:
+        """Say of everything that is open why it may be incomplete.
+
+        Of the session only what happens outside of all other captures: every test stands on it.
+        """
+        for capture in self._stack[1:] or self._stack:
             capture.gaps[gap, detail] = None
 
     def failed(self, error: BaseException) -> None:
@@ -235,10 +240,6 @@ class Collector:
             call(*arguments)
         except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
             self.failed(error)
-
-    def _book_loss(self, capture: OpenCapture, lost: str) -> None:
-        capture.gaps[Gap.SLOT_LOST, lost] = None
-        self.gap(Gap.SLOT_LOST, lost)
 
     def _add_running(self, capture: OpenCapture) -> None:
         """Count what is running as entered: it makes no event any more."""

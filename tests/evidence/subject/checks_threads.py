@@ -1,0 +1,39 @@
+import threading
+
+from lib import core
+
+STOP = threading.Event()
+GO = threading.Event()
+DONE = threading.Event()
+
+
+def loop():
+    while not STOP.wait(0.01):
+        if GO.is_set():
+            core.in_thread(DONE)
+            GO.clear()
+
+
+def check_joined_thread():
+    done = threading.Event()
+    thread = threading.Thread(target=core.in_thread, args=(done,))
+    thread.start()
+    thread.join()
+    assert done.is_set()
+
+
+def check_after_the_joined():
+    assert True
+
+
+def check_leaves_a_thread():
+    threading.Thread(target=loop, daemon=True, name="left").start()
+
+
+def check_beside_the_thread():
+    GO.set()
+    assert DONE.wait(10)
+
+
+def check_ends_the_thread():
+    STOP.set()

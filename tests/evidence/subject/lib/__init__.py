@@ -1,0 +1,3 @@
+"""Imports everything, as packages do."""
+
+from lib import core, registry  # noqa: F401

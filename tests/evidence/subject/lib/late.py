@@ -1,0 +1,9 @@
+"""Imported while tests run."""
+
+from lib import core
+
+START = core.scale(1)
+
+
+def value():
+    return START

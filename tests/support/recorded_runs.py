@@ -1,0 +1,141 @@
+"""Recording a small project with a real pytest, on this interpreter and on others that lie on the machine."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastci_ml.evidence.merge.records import build_records
+
+import fastci_ml
+from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
+from fastci_ml.evidence.bundle.source_store import SourceStore
+from fastci_ml.records.evidence import EvidenceRecord, Gap
+
+SUBJECT = Path(__file__).parent.parent / "evidence" / "subject"
+OTHERS = ("3.12", "3.13")
+# pytest and what it needs are pure Python: other interpreters run those of this environment.
+_PURE = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+
+
+@functools.cache
+def find_python(version: str) -> str | None:
+    """Program of another interpreter, by PATH or among pyenv's; None where there is none."""
+    found = shutil.which(f"python{version}")
+    if found and _runs(found, version):
+        return found
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for program in sorted(versions.glob(f"{version}.*/bin/python"), reverse=True):
+        if _runs(str(program), version):
+            return str(program)
+    return None
+
+
+def _runs(program: str, version: str) -> bool:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and done.stdout.strip() == version
+
+
+def pure_packages(folder: Path) -> Path:
+    """Folder for PYTHONPATH with pytest, what it needs, and this package, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _PURE:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            origin = Path(spec.origin)
+            source = origin.parent if origin.name == "__init__.py" else origin
+            (folder / source.name).symlink_to(source)
+    (folder / "fastci_ml").symlink_to(Path(fastci_ml.__file__).parent)
+    return folder
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedRun:
+    """What a run left behind."""
+
+    root: Path
+    status: int
+    output: str
+    bundles: list[Bundle]
+    records: dict[str, EvidenceRecord]
+
+    def units(self, node_id: str) -> set[str]:
+        """Blocks that a test executed, as ``path::name``."""
+        return {f"{unit.path}::{unit.name}" for unit in self.records[node_id].units}
+
+    def gaps(self, node_id: str) -> set[Gap]:
+        """Why a test's record is not complete."""
+        return {gap for gap, _ in self.records[node_id].gaps}
+
+
+def make_subject(root: Path) -> Path:
+    """Repository that holds the subject, committed."""
+    shutil.copytree(SUBJECT, root, ignore=shutil.ignore_patterns("__pycache__", ".fastci"))
+    (root / "fastci.toml").write_text("")
+    author = ["-c", "user.email=a@example.com", "-c", "user.name=a"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-q", "-m", "subject"]):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    return root
+
+
+def record(
+    root: Path,
+    *arguments: str,
+    python: str | None = None,
+    path: Path | None = None,
+    program: Sequence[str] = ("-m", "pytest"),
+    **environ: str,
+) -> RecordedRun:
+    """Run pytest over checks of a repository with recording on.
+
+    Parameters
+    ----------
+    root : Path
+        From `make_subject`.
+    *arguments : str
+        Of pytest.
+    python : str, optional
+        Interpreter; this one by default.
+    path : Path, optional
+        From `pure_packages`, for another interpreter.
+    program : sequence of str
+        What the interpreter runs.
+    **environ : str
+        More variables.
+    """
+    names = ("python_files=checks_*.py", "python_functions=check_*", "python_classes=Check*")
+    command = [python or sys.executable, *program, "-p", "no:cacheprovider", "--fastci-record"]
+    command += [word for name in names for word in ("-o", name)]
+    if python:
+        command += ["-p", "fastci_ml.execution.plugin"]
+    ours = ("PYTEST_", "CI", "GITHUB_", "FASTCI_", "COV_")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    done = subprocess.run(
+        [*command, *arguments],
+        cwd=root,
+        env={**inherited, "PYTHONPATH": str(path or ""), "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    folder = root / ".fastci" / "bundles"
+    sources = SourceStore(folder)
+    bundles = [read_bundle(file) for file in find_bundles([folder])] if folder.is_dir() else []
+    records = {
+        record.node_id: record
+        for bundle in bundles
+        for record in build_records(bundle, lambda _path, blob: sources.get(blob)).records
+    }
+    return RecordedRun(
+        root=root, status=done.returncode, output=done.stdout, bundles=bundles, records=records
+    )
