@@ -1,0 +1,24 @@
+"""The watches of a recording, in the order in which they begin."""
+
+from __future__ import annotations
+
+from fastci_ml.evidence.recorder.collector import Collector, Watch
+
+
+def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()) -> list[Watch]:
+    """Everything that books what a back end does not see.
+
+    Parameters
+    ----------
+    collector : Collector
+        Where they book; not started yet.
+    environ_prefixes : tuple of str
+        How the names of variables begin whose reading is of interest.
+
+    Returns
+    -------
+    list of Watch
+        Not installed yet.
+    """
+    watches: list[Watch] = []
+    return watches
