@@ -1,0 +1,168 @@
+"""Records as they were written, put together again from their row and the posting lists."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fastci_ml.evidence.store import schema
+from fastci_ml.evidence.store.postings import has
+from fastci_ml.evidence.store.texts import (
+    Text,
+    facts_from_json,
+    from_text,
+    gaps_from_json,
+    kind_from_text,
+    to_text,
+)
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, UnitSeen
+
+_MASK = (1 << schema.NUMBER_BITS) - 1
+_FROM_RECORD = (
+    "FROM placed_record r JOIN lane l ON l.id = r.lane JOIN test t ON t.id = r.test "
+    "JOIN origin o ON o.id = r.origin "
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordHead:
+    """A record without what its test touched.
+
+    Attributes
+    ----------
+    record_id : int
+        As in `Touched`.
+    node_id, lane, scope, commit, recorded_us, backend, outcome, gaps
+        As in `EvidenceRecord`.
+    sources_id : int
+        Which of `EvidenceStore.sources` it stands on.
+    """
+
+    record_id: int
+    node_id: str
+    lane: str
+    scope: str
+    commit: str
+    recorded_us: int
+    backend: str
+    outcome: str
+    gaps: tuple[tuple[Gap, str], ...]
+    sources_id: int
+
+
+def read_heads(connection: sqlite3.Connection, lane: str | None) -> Iterator[RecordHead]:
+    """Records in force of a lane, or of all, by record id."""
+    # All rows at once: an open cursor would keep others from writing.
+    rows = connection.execute(
+        "SELECT r.id, t.node_id, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, r.gaps, "
+        f"o.id {_FROM_RECORD} WHERE ?1 IS NULL OR l.name = ?1 ORDER BY r.id",
+        (None if lane is None else to_text(lane),),
+    ).fetchall()
+    return (
+        RecordHead(
+            record_id=record_id,
+            node_id=from_text(node_id),
+            lane=from_text(lane_name),
+            scope=scope,
+            commit=commit,
+            recorded_us=recorded_us,
+            backend=backend,
+            outcome=outcome,
+            gaps=gaps_from_json(gaps),
+            sources_id=origin,
+        )
+        for record_id, node_id, lane_name, scope, commit, recorded_us, backend, outcome, gaps, origin in rows
+    )
+
+
+def read_records(
+    connection: sqlite3.Connection, node_id: str, lane: str | None, scope: str | None
+) -> list[EvidenceRecord]:
+    """Records in force of a test, newest first."""
+    rows = connection.execute(
+        "SELECT r.id, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, r.gaps, r.facts, "
+        f"a.environ, a.native_readers {_FROM_RECORD} JOIN traits a ON a.id = r.traits "
+        "WHERE t.node_id = ?1 AND (?2 IS NULL OR l.name = ?2) AND (?3 IS NULL OR r.scope = ?3) "
+        "ORDER BY r.recorded_us DESC, r.id DESC",
+        (to_text(node_id), None if lane is None else to_text(lane), scope),
+    ).fetchall()
+    found = []
+    for (
+        id_,
+        lane_name,
+        scope_name,
+        commit,
+        recorded_us,
+        backend,
+        outcome,
+        gaps,
+        facts,
+        environ,
+        native,
+    ) in rows:
+        segment, number = id_ >> schema.NUMBER_BITS, id_ & _MASK
+        found.append(
+            EvidenceRecord(
+                node_id=node_id,
+                lane=from_text(lane_name),
+                scope=scope_name,
+                commit=commit,
+                recorded_us=recorded_us,
+                backend=backend,
+                units=_units(connection, segment, number),
+                reads=_files(connection, segment, schema.READ, number),
+                listings=_files(connection, segment, schema.LISTING, number),
+                roots=frozenset(_roots(connection, segment, number)),
+                environ=frozenset(json.loads(environ)),
+                native_readers=tuple(json.loads(native)),
+                gaps=gaps_from_json(gaps),
+                facts=facts_from_json(outcome, facts),
+            )
+        )
+    return found
+
+
+def _units(connection: sqlite3.Connection, segment: int, number: int) -> frozenset[UnitSeen]:
+    # Every list of the segment is looked through: the way back is asked for one test at a time, by a person,
+    # and an index for it would double the store.
+    rows = connection.execute(
+        "SELECT thing, ids FROM posting WHERE segment = ? AND role = ?", (segment, schema.UNIT)
+    )
+    executed = {thing for thing, ids in rows if has(ids, number)}
+    versions = connection.execute(
+        "SELECT f.path, v.name, v.kind, v.fingerprint, v.id FROM unit_version v JOIN file f ON f.id = v.file"
+    )
+    return frozenset(
+        UnitSeen(
+            path=from_text(path),
+            name=from_text(name),
+            kind=kind_from_text(kind),
+            fingerprint=fingerprint.hex(),
+        )
+        for path, name, kind, fingerprint, version in versions
+        if version in executed
+    )
+
+
+def _files(connection: sqlite3.Connection, segment: int, role: int, number: int) -> frozenset[FileSeen]:
+    rows: Iterator[tuple[Text, bytes, bytes]] = connection.execute(
+        "SELECT f.path, v.blob, p.ids FROM posting p JOIN file_version v ON v.id = p.thing "
+        "JOIN file f ON f.id = v.file WHERE p.segment = ? AND p.role = ?",
+        (segment, role),
+    )
+    return frozenset(
+        FileSeen(path=from_text(path), blob=blob.hex() or None)
+        for path, blob, ids in rows
+        if has(ids, number)
+    )
+
+
+def _roots(connection: sqlite3.Connection, segment: int, number: int) -> list[str]:
+    rows: Iterator[tuple[Text, bytes]] = connection.execute(
+        "SELECT f.path, p.ids FROM posting p JOIN file f ON f.id = p.thing "
+        "WHERE p.segment = ? AND p.role = ?",
+        (segment, schema.ROOT),
+    )
+    return [from_text(path) for path, ids in rows if has(ids, number)]
