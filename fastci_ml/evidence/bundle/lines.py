@@ -23,6 +23,8 @@ from typing import Any
 
 SCHEMA = "fastci.bundle/1"
 SUFFIX = ".fastci-bundle"
+# A longer line is damage: what one line can ask of memory is bounded.
+MAX_LINE_BYTES = 16 << 20
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-from fastci_ml.errors import EvidenceError
-from fastci_ml.evidence.bundle.lines import SCHEMA, SUFFIX, unseal
-from fastci_ml.records.evidence import Capture, CaptureKind, CodeSeen, FileSeen, Gap, Provenance, RunFacts
-
-_MAX_LINE_BYTES = 256 << 20
-_NUMBERED = ("codes", "reads", "listings", "imports", "uses")
+from fastci_ml.errors import EvidenceError, ReportError
+from fastci_ml.evidence.bundle.entries import add_line, parse_provenance
+from fastci_ml.evidence.bundle.lines import MAX_LINE_BYTES, SUFFIX, unseal
+from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, Gap, Provenance, RunFacts
+from fastci_ml.sources.regular_files import open_regular
 
 
 @dataclass(slots=True)
@@ -34,6 +35,10 @@ class Bundle:
         Importing and imported file.
     gaps : list of (Gap, str)
         What holds for the whole bundle: no end mark, torn lines.
+    digest : str
+        SHA-256 of the bytes that were read, hexadecimal.
+    n_bytes : int
+        How many they were.
     """
 
     path: Path
@@ -44,15 +49,21 @@ class Bundle:
     runs: dict[int, RunFacts] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[Gap, str]] = field(default_factory=list)
+    digest: str = ""
+    n_bytes: int = 0
 
 
 def find_bundles(paths: list[Path]) -> list[Path]:
-    """Bundle files, sorted: each path that is a file, and those below each that is a folder."""
+    """What should be bundles, sorted: each path that is no folder, and what has their suffix below folders.
+
+    Also what is no regular file: reading it says so, where leaving it out would not.
+    """
     found: set[Path] = set()
     for path in paths:
-        if path.is_dir():
-            found.update(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
-        else:
+        is_folder = path.is_dir()
+        if is_folder:
+            found.update(path.rglob(f"*{SUFFIX}"))
+        if not is_folder or path.name.endswith(SUFFIX):
             found.add(path)
     return sorted(found)
 
@@ -63,7 +74,8 @@ def read_bundle(path: Path) -> Bundle:
     Parameters
     ----------
     path : Path
-        A file that a `BundleWriter` wrote, or what is left of it.
+        A file that a `BundleWriter` wrote, or what is left of it. One that is being written gives what was
+        there at the beginning.
 
     Returns
     -------
@@ -75,135 +87,105 @@ def read_bundle(path: Path) -> Bundle:
     EvidenceError
         If the file cannot be read, does not begin as a bundle does, or is of an unknown version.
     """
+    with open_bundle(path) as stream:
+        return read_open_bundle(path, stream)
+
+
+def open_bundle(path: Path) -> BinaryIO:
+    """Open a bundle; what is no regular file is refused, and never waited for.
+
+    Raises
+    ------
+    EvidenceError
+        If it cannot be opened.
+    """
     try:
-        with path.open("rb") as stream:
-            lines = iter(lambda: stream.readline(_MAX_LINE_BYTES), b"")
-            return _read(path, lines)
+        return open_regular(path)
+    except ReportError as error:
+        raise EvidenceError(str(error)) from error
+
+
+def digest_bundle(path: Path, stream: BinaryIO) -> tuple[str, str]:
+    """Id and digest of an open bundle, without taking it apart; it is left at its start.
+
+    Raises
+    ------
+    EvidenceError
+        As `read_bundle`.
+    """
+    try:
+        lines = _Lines(stream)
+        provenance = parse_provenance(path, next(lines, b""))
+        while lines.skip():
+            pass
+        stream.seek(0)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error}") from error
+    return provenance.bundle_id, lines.digest.hexdigest()
+
+
+def read_open_bundle(path: Path, stream: BinaryIO) -> Bundle:
+    """`read_bundle` for an open file, from its start."""
+    try:
+        return _read(path, _Lines(stream))
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error}") from error
 
 
-def _read(path: Path, lines: Iterator[bytes]) -> Bundle:
-    bundle = Bundle(path, _provenance(path, next(lines, b"")))
+def _read(path: Path, lines: _Lines) -> Bundle:
+    bundle = Bundle(path, parse_provenance(path, next(lines, b"")))
     n_lines = 1
     n_torn = 0
-    end: object = None
+    end: int | None = None
     for raw in lines:
         line = unseal(raw)
         if line is None or end is not None:
             n_torn += 1
             continue
         if line[0] == "end":
-            end = line[1] if len(line) > 1 else -1
+            end = line[1] if len(line) == 2 and type(line[1]) is int else -1
             continue
         n_lines += 1
         try:
-            _READERS[line[0]](bundle, line)
+            add_line(bundle, line)
         except (KeyError, IndexError, TypeError, ValueError):
             n_torn += 1
+    # The name of the bundle, not of the file: a copy says the same.
+    name = f"bundle {bundle.provenance.bundle_id}"
     if n_torn or (end is not None and end != n_lines):
-        bundle.gaps.append((Gap.TORN_LINE, f"{path.name}: {n_torn or 'some'} lines damaged or missing"))
+        bundle.gaps.append((Gap.TORN_LINE, f"{name}: {n_torn or 'some'} lines damaged or missing"))
     if end is None:
-        bundle.gaps.append((Gap.NO_END_MARK, path.name))
+        bundle.gaps.append((Gap.NO_END_MARK, name))
+    bundle.digest = lines.digest.hexdigest()
+    bundle.n_bytes = lines.n_bytes
     return bundle
 
 
-def _provenance(path: Path, raw: bytes) -> Provenance:
-    line = unseal(raw)
-    if line is None or line[0] != "begin" or len(line) != 3:
-        raise EvidenceError(f"{path}: no bundle: the first line is {raw[:60]!r}, expected a begin mark")
-    if line[1] != SCHEMA:
-        raise EvidenceError(
-            f"{path}: schema {line[1]!r}, expected {SCHEMA!r}",
-            hint="merge it with the release of fastci-ml that recorded it",
-        )
-    given = line[2]
-    kinds = {"started_us": int}
-    for spec in fields(Provenance):
-        kind = kinds.get(spec.name, str)
-        if not isinstance(given, dict) or not isinstance(given.get(spec.name), kind):
-            raise EvidenceError(f"{path}: begin mark without a usable {spec.name}")
-    return Provenance(**{spec.name: given[spec.name] for spec in fields(Provenance)})
+class _Lines:
+    """Lines of a stream up to the size that it has now, with the digest of what was given."""
 
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._size = os.fstat(stream.fileno()).st_size
+        self.n_bytes = 0
+        self.digest = hashlib.sha256()
 
-def _read_file(bundle: Bundle, line: list[Any]) -> None:
-    _, number, path, blob = line
-    if not isinstance(number, int) or not isinstance(path, str) or not isinstance(blob, str | None):
-        raise TypeError
-    bundle.files[number] = FileSeen(path=path, blob=blob)
+    def __iter__(self) -> Iterator[bytes]:
+        return self
 
+    def __next__(self) -> bytes:
+        raw = self._stream.readline(min(MAX_LINE_BYTES, self._size - self.n_bytes))
+        if not raw:
+            raise StopIteration
+        self._count(raw)
+        return raw
 
-def _read_code(bundle: Bundle, line: list[Any]) -> None:
-    _, number, file, name, first = line
-    if not isinstance(number, int) or not isinstance(name, str) or not isinstance(first, int):
-        raise TypeError
-    bundle.files[file]  # a code object of an unknown file is damage
-    bundle.codes[number] = CodeSeen(file=file, name=name, line=first)
+    def skip(self) -> bool:
+        """Give a piece to the digest alone; False at the end."""
+        raw = self._stream.read(min(1 << 20, self._size - self.n_bytes))
+        self._count(raw)
+        return bool(raw)
 
-
-def _read_capture(bundle: Bundle, line: list[Any]) -> None:
-    _, number, kind, label, parts = line
-    if not isinstance(number, int) or not isinstance(label, str):
-        raise TypeError
-    numbers = {
-        name: _numbers(parts.get(name, ())) for name in ("codes", "reads", "listings", "imports", "uses")
-    }
-    if not numbers["codes"] <= bundle.codes.keys() or not all(
-        numbers[name] <= bundle.files.keys() for name in ("reads", "listings", "imports")
-    ):
-        raise KeyError(number)
-    capture = Capture(
-        kind=CaptureKind(kind),
-        label=label,
-        environ=frozenset(str(name) for name in parts.get("environ", ())),
-        gaps=tuple((Gap(gap), str(detail)) for gap, detail in parts.get("gaps", ())),
-        **numbers,
-    )
-    known = bundle.captures.get(number)
-    bundle.captures[number] = capture if known is None else join(known, capture)
-
-
-def join(first: Capture, second: Capture) -> Capture:
-    """Both captures in one, with kind and label of the first."""
-    return replace(
-        first,
-        codes=first.codes | second.codes,
-        reads=first.reads | second.reads,
-        listings=first.listings | second.listings,
-        imports=first.imports | second.imports,
-        environ=first.environ | second.environ,
-        uses=first.uses | second.uses,
-        gaps=tuple(dict.fromkeys(first.gaps + second.gaps)),
-    )
-
-
-def _read_run(bundle: Bundle, line: list[Any]) -> None:
-    _, number, facts = line
-    bundle.captures[number]
-    known = {spec.name: facts[spec.name] for spec in fields(RunFacts) if spec.name in facts}
-    for name in ("native_readers", "notes"):
-        known[name] = tuple(map(str, known.get(name, ())))
-    if not isinstance(known["outcome"], str) or not isinstance(known["started_us"], int):
-        raise TypeError
-    bundle.runs[number] = RunFacts(**known)
-
-
-def _read_edge(bundle: Bundle, line: list[Any]) -> None:
-    _, importer, imported = line
-    bundle.files[importer], bundle.files[imported]
-    bundle.edges.append((importer, imported))
-
-
-def _numbers(values: object) -> frozenset[int]:
-    if not isinstance(values, list | tuple) or not all(type(value) is int for value in values):
-        raise TypeError
-    return frozenset(values)
-
-
-_READERS = {
-    "file": _read_file,
-    "code": _read_code,
-    "capture": _read_capture,
-    "ran": _read_run,
-    "edge": _read_edge,
-}
+    def _count(self, raw: bytes) -> None:
+        self.n_bytes += len(raw)
+        self.digest.update(raw)

@@ -9,10 +9,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import zlib
 from pathlib import Path
 
+from fastci_ml.errors import ReportError
+from fastci_ml.sources.regular_files import read_regular
+
 FOLDER = "sources"
+_is_blob = re.compile(r"[0-9a-f]{40}").fullmatch
 
 
 def blob_id(content: bytes) -> str:
@@ -61,10 +66,12 @@ class SourceStore:
 
     def get(self, blob: str, max_bytes: int = 64 << 20) -> bytes | None:
         """Content of a blob; None when it is not here, damaged, or larger than `max_bytes`."""
+        if _is_blob(blob) is None:
+            return None
         try:
-            packed = self.path(blob).read_bytes()
+            packed = read_regular(self.path(blob), max_bytes)
             unpacker = zlib.decompressobj()
             content = unpacker.decompress(packed, max_bytes)
-        except (OSError, zlib.error):
+        except (ReportError, zlib.error):
             return None
         return content if unpacker.eof and blob_id(content) == blob else None

@@ -12,6 +12,8 @@ from fastci_ml.records.evidence import Capture, Provenance, RunFacts
 
 # Fields of `Capture` that hold numbers or names, by their names on the line.
 PARTS = ("codes", "reads", "listings", "imports", "environ", "uses")
+# Members of one part on one line: a longer line than `MAX_LINE_BYTES` would be read as damage.
+_MAX_MEMBERS = 50_000
 
 
 class BundleWriter:
@@ -71,14 +73,19 @@ class BundleWriter:
 
     def add_capture(self, number: int, capture: Capture) -> None:
         """Write a capture, or add to the one of that number."""
-        parts: dict[str, Any] = {}
+        parts: dict[str, list[Any]] = {}
         for name in PARTS:
             values = getattr(capture, name)
             if values:
                 parts[name] = sorted(values)
         if capture.gaps:
             parts["gaps"] = [[gap.value, detail] for gap, detail in capture.gaps]
-        self._add(["capture", number, capture.kind.value, capture.label, parts])
+        n_members = max(map(len, parts.values()), default=0)
+        for start in range(0, n_members or 1, _MAX_MEMBERS):
+            piece = parts
+            if n_members > _MAX_MEMBERS:
+                piece = {name: values[start : start + _MAX_MEMBERS] for name, values in parts.items()}
+            self._add(["capture", number, capture.kind.value, capture.label, piece])
 
     def add_run(self, number: int, facts: RunFacts) -> None:
         """Say that the test of a capture has ended."""
