@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from fastci_ml.evidence.recorder.collector import Collector, Watch
+from fastci_ml.evidence.recorder.environ import EnvironWatch
+from fastci_ml.evidence.recorder.files import FileWatch
+from fastci_ml.evidence.recorder.source_text import SourceTextWatch
 
 
 def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()) -> list[Watch]:
@@ -20,5 +23,8 @@ def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()
     list of Watch
         Not installed yet.
     """
-    watches: list[Watch] = []
-    return watches
+    return [
+        FileWatch(collector),
+        SourceTextWatch(collector),
+        EnvironWatch(collector, environ_prefixes),
+    ]

@@ -1,0 +1,73 @@
+"""Who looks at the text of Python files: `inspect.getsource` and what is built on it."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import sys
+from os.path import basename, dirname
+from typing import Any
+
+from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.transparent import transparent
+
+# Modules that pass a question on, by the name of their file.
+_BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})
+# Those that show lines of what ran to a person. torch.compile is one: it reads code objects, not text.
+_SHOWS = frozenset({"bdb.py", "doctest.py", "pdb.py", "traceback.py", "warnings.py"})
+_SHOWS_FOLDERS = ("/_pytest", "/_pytest/_code", "/torch/_dynamo", "/torch/_logging")
+
+
+class SourceTextWatch:
+    """Books Python files whose text is asked for.
+
+    `linecache` opens a file for the first who asks and remembers it for the others, so the opening alone
+    does not tell.
+
+    Parameters
+    ----------
+    collector : Collector
+        Where it books.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def install(self) -> None:
+        """Put a function of ours in the place of `linecache.getlines`."""
+        self._found = linecache.getlines
+        self._ours = self._watched(linecache.getlines)
+        linecache.getlines = self._ours
+
+    def remove(self) -> None:
+        """Put the one found back, unless someone else has put a third there."""
+        if linecache.getlines is self._ours:
+            linecache.getlines = self._found
+
+    def closing(self, capture: OpenCapture) -> None:
+        """Everything was booked when it happened."""
+
+    def _watched(self, found: Any) -> Any:
+        collector = self._collector
+
+        @functools.wraps(found)
+        def getlines(*arguments: Any, **keywords: Any) -> Any:
+            if collector.is_active:
+                collector.guard(self._book, *arguments, *keywords.values())
+            return found(*arguments, **keywords)
+
+        return transparent(getlines)
+
+    def _book(self, filename: object, *_: object) -> None:
+        if isinstance(filename, str) and self._collector.files.relative(filename) and not _is_shown():
+            self._collector.top.reads.add(filename)
+
+
+def _is_shown() -> bool:
+    """Whether the text is wanted for a traceback or a report."""
+    # Past this function, the two that called it, and the wrapper.
+    frame = sys._getframe(4)  # noqa: SLF001  the documented way to ask who calls
+    while frame.f_back is not None and basename(frame.f_code.co_filename) in _BETWEEN:
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return basename(file) in _SHOWS or dirname(file).endswith(_SHOWS_FOLDERS)
