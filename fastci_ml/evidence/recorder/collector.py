@@ -85,6 +85,9 @@ class Watch(Protocol):
     def remove(self) -> None:
         """End, and leave everything as it was found."""
 
+    def opening(self, kind: CaptureKind) -> None:
+        """Before a capture opens: what is not booked yet belongs to the one around it."""
+
     def closing(self, capture: OpenCapture) -> None:
         """Add to a capture that ends; its codes are there already."""
 
@@ -162,6 +165,9 @@ class Collector:
 
     def push(self, kind: CaptureKind, label: str) -> OpenCapture:
         """Open a capture."""
+        if self._stack:
+            for watch in self.watches:
+                self.guard(watch.opening, kind)
         capture = OpenCapture(kind, label, self.writer.new_capture())
         if kind is CaptureKind.TEST:
             self._add_running(capture)

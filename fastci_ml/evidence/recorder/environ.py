@@ -8,6 +8,7 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
+from fastci_ml.records.evidence import CaptureKind
 
 
 class EnvironWatch:
@@ -46,6 +47,9 @@ class EnvironWatch:
             if environ.encodekey is ours:
                 environ.encodekey = found
         self._replaced.clear()
+
+    def opening(self, kind: CaptureKind) -> None:
+        """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
         """Everything was booked when it happened."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.records.evidence import CaptureKind
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # With more links into the repository than this, every path is looked at, not only those that begin like one.
@@ -81,6 +82,9 @@ class FileWatch:
     def remove(self) -> None:
         """End."""
         remove_handlers(self._handlers)
+
+    def opening(self, kind: CaptureKind) -> None:
+        """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
         """Follow links, as what lies behind them is what was read, and tell folders from files."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
+from fastci_ml.records.evidence import CaptureKind
 
 # Modules that pass a question on, by the name of their file.
 _BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})
@@ -43,6 +44,9 @@ class SourceTextWatch:
         """Put the one found back, unless someone else has put a third there."""
         if linecache.getlines is self._ours:
             linecache.getlines = self._found
+
+    def opening(self, kind: CaptureKind) -> None:
+        """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
         """Everything was booked when it happened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastci_ml.evidence.recorder.collector import Collector, Watch
 from fastci_ml.evidence.recorder.environ import EnvironWatch
 from fastci_ml.evidence.recorder.files import FileWatch
+from fastci_ml.evidence.recorder.imports import ImportWatch
 from fastci_ml.evidence.recorder.source_text import SourceTextWatch
 
 
@@ -24,6 +25,7 @@ def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()
         Not installed yet.
     """
     return [
+        ImportWatch(collector),
         FileWatch(collector),
         SourceTextWatch(collector),
         EnvironWatch(collector, environ_prefixes),

@@ -1,0 +1,208 @@
+"""Who imports whom, while it happens."""
+
+from __future__ import annotations
+
+import functools
+import importlib._bootstrap as bootstrap
+import sys
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from types import FrameType, ModuleType
+from typing import Any
+
+from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.transparent import transparent
+from fastci_ml.records.evidence import CaptureKind
+
+_MODULE_CODE = "<module>"
+
+
+class ImportWatch:
+    """Makes the execution of each module of the repository a capture, and books who asked for it.
+
+    A statement that imports what is loaded already makes no noise: it stands in the code of whoever ran it.
+    Names that are computed do not, so the calls of `importlib.import_module` are booked each time.
+
+    Parameters
+    ----------
+    collector : Collector
+        Where it books.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        # Where functions were replaced, by what, and what was found there; None for what was inherited.
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._after: dict[str, Callable[[], None]] = {}
+        # Edges seen in other threads, which may not write.
+        self._edges: set[tuple[str, str]] = set()
+
+    def after(self, name: str, call: Callable[[], None]) -> None:
+        """Call something once a module of that name has been executed; at once if it has been already."""
+        if name in sys.modules:
+            call()
+        else:
+            self._after[name] = call
+
+    def install(self) -> None:
+        """Stand between the import system and the loaders of source files."""
+        self._replace(SourceFileLoader, "exec_module", self._around_execution)
+        rewriter = getattr(sys.modules.get("_pytest.assertion.rewrite"), "AssertionRewritingHook", None)
+        if rewriter is not None and hasattr(rewriter, "exec_module"):
+            self._replace(rewriter, "exec_module", self._around_execution)
+        # What `importlib.import_module` calls: whoever holds that function by now goes through here too, and
+        # the function itself stays what it was.
+        self._replace(bootstrap, "_gcd_import", self._around_import_by_name)
+
+    def remove(self) -> None:
+        """Put back what was found, unless someone else has put something there."""
+        for place, name, ours, found in reversed(self._replaced):
+            if vars(place).get(name) is not ours:
+                continue
+            if found is None:
+                delattr(place, name)
+            else:
+                setattr(place, name, found)
+        self._replaced.clear()
+
+    def opening(self, kind: CaptureKind) -> None:
+        """Nothing is kept back."""
+
+    def closing(self, capture: OpenCapture) -> None:
+        """Modules that were executed past the import system: `runpy`, `exec` of a file, other loaders."""
+        while self._edges:
+            self._collector.add_edge(*self._edges.pop())
+        executed = [code.co_filename for code in capture.codes.values() if code.co_name == _MODULE_CODE]
+        relative = self._collector.files.relative
+        files = {path: name for name in executed if (path := relative(name)) is not None}
+        if capture.kind is CaptureKind.IMPORT:
+            files.pop(capture.label, None)
+            for path in files:
+                self._collector.add_edge(capture.label, path)
+        elif files:
+            # The program that started pytest is running all the time: it was not executed here.
+            for name in _running_modules():
+                files.pop(relative(name), None)
+            capture.imports.update(files.values())
+
+    def _replace(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:
+        ours = around(getattr(place, name))
+        self._replaced.append((place, name, ours, vars(place).get(name)))
+        setattr(place, name, ours)
+
+    def _around_execution(self, found: Any) -> Any:
+        begin, end = self._begin, self._end
+
+        @functools.wraps(found)
+        def exec_module(loader: Any, module: ModuleType) -> Any:
+            capture = begin(module)
+            try:
+                return found(loader, module)
+            finally:
+                end(capture, module)
+
+        return transparent(exec_module)
+
+    def _around_import_by_name(self, found: Any) -> Any:
+        begun = self._book_import
+
+        @functools.wraps(found)
+        def _gcd_import(*arguments: Any, **keywords: Any) -> Any:
+            module = found(*arguments, **keywords)
+            begun(module)
+            return module
+
+        return transparent(_gcd_import)
+
+    def _begin(self, module: ModuleType) -> OpenCapture | None:
+        collector = self._collector
+        if not collector.is_active:
+            return None
+        try:
+            path = self._path_of(module)
+            if path is None:
+                return None
+            self._book(module, path)
+            if collector.may_push:
+                return collector.push(CaptureKind.IMPORT, path)
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            collector.failed(error)
+        return None
+
+    def _end(self, capture: OpenCapture | None, module: ModuleType) -> None:
+        collector = self._collector
+        # The module may have forked: in the child there is nothing of ours any more.
+        if capture is not None and collector.may_push:
+            collector.guard(collector.pop, capture)
+        if self._after:
+            call = self._after.pop(str(_namespace(module).get("__name__")), None)
+            if call is not None:
+                collector.guard(call)
+
+    def _book_import(self, module: ModuleType) -> None:
+        collector = self._collector
+        if not collector.is_active:
+            return
+        try:
+            path = self._path_of(module)
+            if path is not None:
+                self._book(module, path)
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            collector.failed(error)
+
+    def _book(self, module: ModuleType, path: str) -> None:
+        """Book a module of the repository, and the packages around it, on who imports it."""
+        collector = self._collector
+        importer = self._importer()
+        paths = {path}
+        package = str(_namespace(module).get("__name__", "")).rpartition(".")[0]
+        while package:
+            around = sys.modules.get(package)
+            around_path = None if around is None else self._path_of(around)
+            if around_path is not None:
+                paths.add(around_path)
+            package = package.rpartition(".")[0]
+        collector.top.imports.update(collector.files.absolute(found) for found in paths)
+        if importer is None:
+            return
+        edges = {(importer, found) for found in paths if found != importer}
+        if collector.may_push:
+            for edge in edges:
+                collector.add_edge(*edge)
+        else:
+            self._edges.update(edges)
+
+    def _path_of(self, module: ModuleType) -> str | None:
+        file = _namespace(module).get("__file__")
+        return self._collector.files.relative(file) if type(file) is str else None
+
+    def _importer(self) -> str | None:
+        """The nearest caller that is in the repository."""
+        relative = self._collector.files.relative
+        # Past our own four frames, which are in the repository when it is this project that is recorded.
+        frame: FrameType | None = sys._getframe(4)  # noqa: SLF001  the documented way to ask who calls
+        while frame is not None:
+            path = relative(frame.f_code.co_filename)
+            if path is not None:
+                return path
+            frame = frame.f_back
+        return None
+
+
+def _namespace(module: ModuleType) -> dict[str, Any]:
+    # Asked past the module's own `__getattribute__`: a lazy module would be loaded by the question.
+    try:
+        found = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _running_modules() -> list[str]:
+    names = []
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
+    while frame is not None:
+        if frame.f_code.co_name == _MODULE_CODE:
+            names.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return names
