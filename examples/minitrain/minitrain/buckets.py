@@ -7,22 +7,17 @@ are gathered again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from minitrain.collectives import all_gather, sum_
-from minitrain.parameters import Weight, placed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from minitrain.config import Config
-    from minitrain.mesh import Mesh
-    from minitrain.model import Stage
+from minitrain.config import Config
+from minitrain.mesh import Mesh
+from minitrain.model import Stage
+from minitrain.parameters import Weight
 
 
 class Bucket:
@@ -102,11 +97,13 @@ class Buckets:
         self.mesh = mesh
         self.all = _pack(config, mesh, stages)
         self._stage_weights = [stage.weights() for stage in stages]
-        self._bucket_of = {weight: bucket for bucket in self.all for weight in bucket.weights}
-        self._awaited: set[Weight] = set()  # weights whose next gradient is the last of the step
+        self._bucket_of: dict[Tensor, Bucket] = {}
+        self._awaited: set[Tensor] = set()  # weights whose next gradient is the last of the step
         self._n_started = 0
-        for weight in self._bucket_of:
-            weight.register_post_accumulate_grad_hook(self._on_gradient)
+        for bucket in self.all:
+            for weight in bucket.weights:
+                self._bucket_of[weight] = bucket
+                weight.register_post_accumulate_grad_hook(self._on_gradient)
 
     def zero_gradients(self) -> None:
         """Forget the gradients of the step before."""
@@ -119,8 +116,7 @@ class Buckets:
         """Say that the next backward pass through this virtual stage is its last one in the step."""
         self._awaited.update(self._stage_weights[chunk])
 
-    def _on_gradient(self, parameter: Tensor) -> None:
-        weight = placed(parameter)
+    def _on_gradient(self, weight: Tensor) -> None:
         if weight not in self._awaited:
             return
         self._awaited.remove(weight)

@@ -8,37 +8,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from minitrain.buckets import Buckets
 from minitrain.collectives import barrier, broadcast_object
-from minitrain.config import flatten
+from minitrain.config import Config, flatten
 from minitrain.errors import CheckpointError
+from minitrain.mesh import Mesh
+from minitrain.optim import Optimizer
 from minitrain.parameters import slice_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from minitrain.buckets import Buckets
-    from minitrain.config import Config
-    from minitrain.mesh import Mesh
-    from minitrain.optim import Optimizer
-
 # Settings that say what the tensors and the samples mean: a run may go on only with the same ones.
-_FIXED = {
-    "model": (
-        "vocabulary", "layers", "hidden", "ffn", "heads", "kv_heads", "rope_base", "tied_embeddings",
-        "experts", "top_k", "moe_every",
-    ),
-    "data": (
-        "documents", "eval_documents", "mean_length", "topics", "sequence", "batch", "packing", "shuffle",
-        "seed",
-    ),
-    "optim": ("name",),
-}  # fmt: skip
+_FIXED = (
+    "model.vocabulary model.layers model.hidden model.ffn model.heads model.kv_heads model.rope_base "
+    "model.tied_embeddings model.experts model.top_k model.moe_every data.documents data.eval_documents "
+    "data.mean_length data.topics data.sequence data.batch data.packing data.shuffle data.seed optim.name"
+)
 
 
 def folder_of(directory: Path, step: int) -> Path:
@@ -148,8 +137,9 @@ def restore(
 
 
 def _check_fixed(folder: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
-    keys = [f"{section}.{name}" for section, names in _FIXED.items() for name in names]
-    differing = [f"{key} was {saved[key]}, is {asked[key]}" for key in keys if saved[key] != asked[key]]
+    differing = [
+        f"{key} was {saved[key]}, is {asked[key]}" for key in _FIXED.split() if saved[key] != asked[key]
+    ]
     if differing:
         raise CheckpointError(f"{folder} is of another run: {'; '.join(differing)}")
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch.distributed as dist
+from torch import Tensor
 from torch.autograd import Function
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from minitrain.mesh import Group
 
-    from torch import Tensor
-
-    from minitrain.mesh import Group
+Way = Callable[[Tensor], Tensor]
 
 
 def sum_(tensor: Tensor, group: Group) -> Tensor:
@@ -73,80 +72,52 @@ def barrier(group: Group) -> None:
         dist.barrier(group=group.handle)
 
 
-class _CopyTo(Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
+class _Communicate(Function):
+    """A linear communication, and the one that takes its gradient back."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return sum_(gradient.clone(), ctx.group), None
-
-
-class _SumFrom(Function):
-    @staticmethod
-    def forward(_ctx: Any, tensor: Tensor, group: Group) -> Tensor:
-        return sum_(tensor.clone(), group)
-
-    @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
-
-
-class _GatherFrom(Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group, dim: int) -> Tensor:
-        ctx.group, ctx.dim = group, dim
-        return all_gather(tensor, group, dim)
+    def forward(ctx: Any, tensor: Tensor, there: Way, back: Way) -> Tensor:
+        ctx.back = back
+        return there(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return reduce_scatter(gradient, ctx.group, ctx.dim), None, None
+        return ctx.back(gradient), None, None
 
 
-class _ScatterSumFrom(Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group, dim: int) -> Tensor:
-        ctx.group, ctx.dim = group, dim
-        return reduce_scatter(tensor, group, dim)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return all_gather(gradient, ctx.group, ctx.dim), None, None
-
-
-class _Exchange(Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, send: list[int], receive: list[int], group: Group) -> Tensor:
-        ctx.send, ctx.receive, ctx.group = send, receive, group
-        return all_to_all(tensor, send, receive, group)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return all_to_all(gradient, ctx.receive, ctx.send, ctx.group), None, None, None
+def _communicate(tensor: Tensor, group: Group, there: Way, back: Way) -> Tensor:
+    return tensor if group.size == 1 else _Communicate.apply(tensor, there, back)
 
 
 def copy_to(tensor: Tensor, group: Group) -> Tensor:
     """Hand a tensor that all ranks hold to work that they share: the gradient is summed on the way back."""
-    return tensor if group.size == 1 else _CopyTo.apply(tensor, group)
+    return _communicate(tensor, group, lambda x: x.view_as(x), lambda g: sum_(g.clone(), group))
 
 
 def sum_from(tensor: Tensor, group: Group) -> Tensor:
     """Sum partial results, for work that all ranks repeat: each of them has the whole gradient already."""
-    return tensor if group.size == 1 else _SumFrom.apply(tensor, group)
+    return _communicate(tensor, group, lambda x: sum_(x.clone(), group), lambda g: g)
 
 
 def gather_from(tensor: Tensor, group: Group, dim: int) -> Tensor:
     """Join shares along `dim` for shared work: the gradient is summed and split again on the way back."""
-    return tensor if group.size == 1 else _GatherFrom.apply(tensor, group, dim)
+    return _communicate(
+        tensor, group, lambda x: all_gather(x, group, dim), lambda g: reduce_scatter(g, group, dim)
+    )
 
 
 def scatter_sum_from(tensor: Tensor, group: Group, dim: int) -> Tensor:
     """Sum partial results and keep an even share along `dim`: the gradient is joined on the way back."""
-    return tensor if group.size == 1 else _ScatterSumFrom.apply(tensor, group, dim)
+    return _communicate(
+        tensor, group, lambda x: reduce_scatter(x, group, dim), lambda g: all_gather(g, group, dim)
+    )
 
 
-def exchange(tensor: Tensor, send: list[int], receive: list[int], group: Group) -> Tensor:
+def exchange(tensor: Tensor, send: Sequence[int], receive: Sequence[int], group: Group) -> Tensor:
     """Send rows to every rank as `all_to_all` does; gradients take the way back."""
-    return tensor if group.size == 1 else _Exchange.apply(tensor, send, receive, group)
+    return _communicate(
+        tensor,
+        group,
+        lambda x: all_to_all(x, send, receive, group),
+        lambda g: all_to_all(g, receive, send, group),
+    )

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
+import operator
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from minitrain.errors import ConfigError
-
-if typing.TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,6 @@ class ModelConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden // self.heads
-
-    @property
-    def n_moe_layers(self) -> int:
-        """Number of blocks with experts."""
-        return sum(self.has_experts(layer) for layer in range(self.layers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +80,7 @@ class DataConfig:
 
     dir: Path = Path("runs/data")
     documents: int = 400
-    eval_documents: int = 40
+    eval_documents: int = 120
     mean_length: int = 48  # tokens in a document
     topics: int = 4  # languages in the corpus, each with its own grammar
     sequence: int = 64  # tokens in a row
@@ -126,7 +121,7 @@ class PrecisionConfig:
 class CheckpointConfig:
     """When to save, what to keep, and whether to go on from what was saved."""
 
-    every: int = 0  # steps; 0: never
+    every: int = 0  # steps, and after the last one; 0: never
     keep: int = 0  # newest ones; 0: all
     resume: bool = False  # from the newest one, if there is one
 
@@ -139,8 +134,8 @@ class RunConfig:
     steps: int = 20
     exit_at: int = 0  # stop after this step and leave every schedule as it is; 0: at the end
     seed: int = 0
-    eval_every: int = 0  # steps; 0: never
-    eval_batches: int = 2  # each of data.batch rows; the last may be smaller
+    eval_every: int = 1000  # steps, and after the last one; 0: never
+    eval_batches: int = 10  # each of data.batch rows; the last may be smaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,15 +167,11 @@ def flatten(config: Config) -> dict[str, Any]:
     >>> flatten(Config())["model.heads"]
     4
     """
-    flat: dict[str, Any] = {}
-    for section in dataclasses.fields(config):
-        group = getattr(config, section.name)
-        for item in dataclasses.fields(group):
-            value = getattr(group, item.name)
-            flat[f"{section.name}.{item.name}"] = str(value) if isinstance(value, Path) else value
-    return flat
+    values = {key: operator.attrgetter(key)(config) for key in setting_types()}
+    return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
 
 
+@functools.cache
 def setting_types() -> dict[str, Any]:
     """Return the type of every setting by its dotted key: int, float, bool, Path or a Literal."""
     types: dict[str, Any] = {}
@@ -208,16 +199,13 @@ def assign(config: Config, assignments: Iterable[str]) -> Config:
             raise ConfigError(f"{assignment!r} is no assignment, expected KEY=VALUE such as parallel.tp=2")
         if key not in types:
             near = difflib.get_close_matches(key, types, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"sections are {', '.join(_sections())}"
+            sections = ", ".join(section.name for section in dataclasses.fields(Config))
+            hint = f"did you mean {' or '.join(near)}?" if near else f"sections are {sections}"
             raise ConfigError(f"{key!r} is no setting: {hint}")
         section, name = key.split(".")
         group = dataclasses.replace(getattr(config, section), **{name: _read(key, text, types[key])})
         config = dataclasses.replace(config, **{section: group})
     return config
-
-
-def _sections() -> list[str]:
-    return [section.name for section in dataclasses.fields(Config)]
 
 
 def _read(key: str, text: str, kind: Any) -> Any:

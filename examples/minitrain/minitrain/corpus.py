@@ -5,16 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from minitrain.config import Config
+from minitrain.config import Config
 
 END_OF_DOCUMENT = 0
 
@@ -69,28 +64,19 @@ def open_corpus(config: Config, *, is_eval: bool) -> Corpus:
     The documents for training and for evaluation are drawn together, so that they share their languages.
     """
     data = config.data
-    sizes = (
-        data.documents + data.eval_documents,
-        data.mean_length,
-        data.topics,
-        config.model.vocabulary,
-        data.seed,
-    )
+    n_documents = data.documents + data.eval_documents
+    sizes = (n_documents, data.mean_length, data.topics, config.model.vocabulary, data.seed)
     digest = hashlib.sha256(repr(sizes).encode()).hexdigest()[:12]
     path = data.dir / f"corpus-{digest}.pt"
     if not path.exists():
-        _write(path, generate(*sizes))
-    content = torch.load(path, weights_only=True)
-    corpus = Corpus(content["tokens"], content["starts"])
+        made = generate(*sizes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In one move: another run may look for the same file.
+        partial = path.with_suffix(f".{os.getpid()}")
+        torch.save((made.tokens, made.starts), partial)
+        partial.replace(path)
+    corpus = Corpus(*torch.load(path, weights_only=True))
     border = int(corpus.starts[data.documents])
     if is_eval:
         return Corpus(corpus.tokens[border:], corpus.starts[data.documents :] - border)
     return Corpus(corpus.tokens[:border], corpus.starts[: data.documents + 1])
-
-
-def _write(path: Path, corpus: Corpus) -> None:
-    """Write in one move: another run may look for the same file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    torch.save({"tokens": corpus.tokens, "starts": corpus.starts}, partial)
-    partial.replace(path)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from minitrain.config import Config, DataConfig
 from minitrain.corpus import END_OF_DOCUMENT, Corpus, open_corpus
 from minitrain.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from minitrain.config import Config, DataConfig
-    from minitrain.mesh import Mesh
+from minitrain.mesh import Mesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +166,6 @@ def _positions(documents: Tensor) -> Tensor:
 
 def _context_places(config: Config) -> list[Tensor]:
     """Return the places of a row that each context rank works on: an early piece and its late mirror."""
-    places, cp = torch.arange(config.data.sequence), config.parallel.cp
-    if cp == 1:
-        return [places]
-    pieces = places.chunk(2 * cp)
+    cp = config.parallel.cp
+    pieces = torch.arange(config.data.sequence).chunk(2 * cp)
     return [torch.cat((pieces[rank], pieces[-1 - rank])) for rank in range(cp)]

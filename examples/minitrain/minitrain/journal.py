@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 
 class Journal:
@@ -24,17 +22,11 @@ class Journal:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
-    def add(self, event: str, **values: Any) -> dict[str, Any]:
-        """Append one record, and return it; the key ``event`` tells its kind."""
+    def add(self, event: str, **values: Any) -> None:
+        """Append one record; the key ``event`` tells its kind."""
         record = {"event": event, **values}
         self.records.append(record)
         if self.path is not None:
             # Opened for each line: what is logged survives whatever happens next.
             with self.path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-        return record
-
-
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Read all records of a file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]

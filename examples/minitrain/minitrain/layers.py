@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch import Tensor, nn
 
 from minitrain.collectives import copy_to, gather_from, scatter_sum_from, sum_from
+from minitrain.config import Config
+from minitrain.data import Batch
+from minitrain.mesh import Mesh
 from minitrain.parameters import make_weight
 from minitrain.precision import parameter_dtype
-
-if TYPE_CHECKING:
-    from minitrain.config import Config
-    from minitrain.data import Batch
-    from minitrain.mesh import Mesh
 
 
 class TensorParallel(nn.Module):
@@ -61,16 +58,20 @@ class SwiGLU(TensorParallel):
     def __init__(self, config: Config, mesh: Mesh, name: str) -> None:
         super().__init__(config, mesh)
         hidden, ffn, part = config.model.hidden, config.model.ffn, (mesh["tp"].index, mesh["tp"].size)
-        self.gate = make_weight(config, f"{name}.gate", (ffn, hidden), std=hidden**-0.5, split={0: part})
-        self.up = make_weight(config, f"{name}.up", (ffn, hidden), std=hidden**-0.5, split={0: part})
-        self.down = make_weight(
-            config, f"{name}.down", (hidden, ffn), std=residual_std(config, ffn), split={1: part}
-        )
+        std = hidden**-0.5
+        self.gate = make_weight(config, f"{name}.gate", (ffn, hidden), std=std, split={0: part})
+        self.up = make_weight(config, f"{name}.up", (ffn, hidden), std=std, split={0: part})
+        std = residual_std(config, ffn)
+        self.down = make_weight(config, f"{name}.down", (hidden, ffn), std=std, split={1: part})
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform the residual stream, shape (rows, sequence, hidden)."""
-        x = self.enter(x)
-        return self.leave(F.linear(F.silu(F.linear(x, self.gate)) * F.linear(x, self.up), self.down))
+        return self.leave(swiglu(self.enter(x), self.gate, self.up, self.down))
+
+
+def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """Multiply two projections of `x`, one of them through a SiLU, and project the product back."""
+    return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
 
 
 def residual_std(config: Config, width: int) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from minitrain.config import Config
+from minitrain.config import Config
 
 Axis = Literal["world", "tp", "cp", "dp", "pp", "data", "ep", "expert_data", "kv", "embedding"]
 
@@ -95,16 +93,6 @@ class Mesh:
     def __getitem__(self, axis: Axis) -> Group:
         return self._groups[axis]
 
-    @property
-    def is_first_stage(self) -> bool:
-        """Whether the first pipeline stage is here."""
-        return self["pp"].index == 0
-
-    @property
-    def is_last_stage(self) -> bool:
-        """Whether the last pipeline stage is here."""
-        return self["pp"].index == self["pp"].size - 1
-
     def is_first_in(self, axes: Iterable[Axis]) -> bool:
         """Whether this rank is the first on all of `axes`: the one that speaks for all of them."""
         return all(self[axis].index == 0 for axis in axes)
@@ -113,5 +101,4 @@ class Mesh:
 def _connect(ranks: tuple[int, ...], world: int) -> dist.ProcessGroup | None:
     if len(ranks) == 1:
         return None
-    group: dist.ProcessGroup | None = dist.group.WORLD
-    return group if len(ranks) == world else dist.new_group(list(ranks))
+    return dist.group.WORLD if len(ranks) == world else dist.new_group(list(ranks))

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch import Tensor, nn
 
 from minitrain.attention import Attention
+from minitrain.config import Config
+from minitrain.data import Batch
 from minitrain.layers import Norm, SwiGLU, TensorParallel, dropout, rotary_angles
 from minitrain.loss import cross_entropy
+from minitrain.mesh import Axis, Mesh
 from minitrain.moe import MixtureOfExperts
 from minitrain.parameters import Weight, make_weight
 from minitrain.recompute import recompute
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minitrain.config import Config
-    from minitrain.data import Batch
-    from minitrain.mesh import Mesh
 
 
 class Block(nn.Module):
@@ -63,15 +59,11 @@ class VocabularyMatrix(TensorParallel):
     def __init__(self, config: Config, mesh: Mesh, name: str, *, is_tied: bool) -> None:
         super().__init__(config, mesh)
         model, tp = config.model, mesh["tp"]
+        shape, split = (model.vocabulary, model.hidden), {0: (tp.index, tp.size)}
+        std = model.hidden**-0.5  # as a head, it gives logits of size 1
+        copies: Axis | None = "embedding" if is_tied else None
         self.weight = make_weight(
-            config,
-            name,
-            (model.vocabulary, model.hidden),
-            # As a head, it gives logits of size 1.
-            std=model.hidden**-0.5,
-            split={0: (tp.index, tp.size)},
-            copies="embedding" if is_tied else None,
-            is_partial=is_tied,
+            config, name, shape, std=std, split=split, copies=copies, is_partial=is_tied
         )
 
     @property

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch import Tensor
 
 from minitrain.collectives import all_gather, all_to_all, exchange, sum_
-from minitrain.layers import TensorParallel, residual_std
+from minitrain.config import Config
+from minitrain.data import Batch
+from minitrain.layers import TensorParallel, residual_std, swiglu
+from minitrain.mesh import Mesh
 from minitrain.parameters import make_weight
-
-if TYPE_CHECKING:
-    from minitrain.config import Config
-    from minitrain.data import Batch
-    from minitrain.mesh import Mesh
 
 
 class MixtureOfExperts(TensorParallel):
@@ -32,23 +29,16 @@ class MixtureOfExperts(TensorParallel):
         self.n_experts, self.top_k = model.experts, model.top_k
         self.capacity = math.ceil(model.capacity_factor * model.top_k * config.data.sequence / model.experts)
         hidden, ffn, tp, ep = model.hidden, model.ffn, mesh["tp"], mesh["ep"]
+        std, shape = hidden**-0.5, (model.experts, hidden)
         self.router = make_weight(
-            config,
-            f"{name}.router",
-            (model.experts, hidden),
-            std=hidden**-0.5,
-            copies="tp",
-            is_partial=self.is_sequence_split,
+            config, f"{name}.router", shape, std=std, copies="tp", is_partial=self.is_sequence_split
         )
-        split = {0: (ep.index, ep.size), 1: (tp.index, tp.size)}
-        wide = (model.experts, ffn, hidden)
-        self.gate = make_weight(config, f"{name}.gate", wide, std=hidden**-0.5, split=split, is_expert=True)
-        self.up = make_weight(config, f"{name}.up", wide, std=hidden**-0.5, split=split, is_expert=True)
-        split = {0: (ep.index, ep.size), 2: (tp.index, tp.size)}
-        narrow = (model.experts, hidden, ffn)
-        self.down = make_weight(
-            config, f"{name}.down", narrow, std=residual_std(config, ffn), split=split, is_expert=True
-        )
+        wide, split = (model.experts, ffn, hidden), {0: (ep.index, ep.size), 1: (tp.index, tp.size)}
+        self.gate = make_weight(config, f"{name}.gate", wide, std=std, split=split, is_expert=True)
+        self.up = make_weight(config, f"{name}.up", wide, std=std, split=split, is_expert=True)
+        narrow, split = (model.experts, hidden, ffn), {0: (ep.index, ep.size), 2: (tp.index, tp.size)}
+        std = residual_std(config, ffn)
+        self.down = make_weight(config, f"{name}.down", narrow, std=std, split=split, is_expert=True)
 
     def forward(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Transform the residual stream, shape (rows, sequence, hidden), and return the balance loss too."""
@@ -118,9 +108,8 @@ class MixtureOfExperts(TensorParallel):
         expert = torch.arange(n_local).repeat(len(received)).repeat_interleave(received.flatten())
         order = expert.argsort(stable=True)
         pieces = arrived[order].split(received.sum(0).tolist())
-        outputs = []
         # Experts without a token run too: their gradients are zero, not missing, as on every other rank.
-        for piece, gate, up, down in zip(pieces, self.gate, self.up, self.down, strict=True):
-            outputs.append(F.linear(F.silu(F.linear(piece, gate)) * F.linear(piece, up), down))
-        grouped = torch.cat(outputs)
+        grouped = torch.cat(
+            [swiglu(*of_one) for of_one in zip(pieces, self.gate, self.up, self.down, strict=True)]
+        )
         return torch.empty_like(grouped).index_copy(0, order, grouped)

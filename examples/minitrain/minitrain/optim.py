@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from minitrain.buckets import Buckets
-    from minitrain.config import OptimConfig
+from minitrain.buckets import Buckets
+from minitrain.config import OptimConfig
 
 
 class Optimizer(ABC):
@@ -71,6 +69,4 @@ class Lion(Optimizer):
         return direction
 
 
-def make_optimizer(config: OptimConfig, buckets: Buckets) -> Optimizer:
-    """Make the optimizer that the configuration names."""
-    return {"adamw": AdamW, "lion": Lion}[config.name](config, buckets)
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamW, "lion": Lion}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from minitrain.config import Config
+from minitrain.mesh import Axis
 from minitrain.precision import parameter_dtype
-
-if TYPE_CHECKING:
-    from minitrain.config import Config
-    from minitrain.mesh import Axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +109,3 @@ def make_weight(
 def slice_of(slices: list[tuple[int, int]] | tuple[tuple[int, int], ...]) -> tuple[slice, ...]:
     """Return the index of a slice of a logical tensor."""
     return tuple(slice(start, stop) for start, stop in slices)
-
-
-def placed(parameter: Tensor) -> Weight:
-    """Return `parameter` as the `Weight` that every parameter of the model is."""
-    if not isinstance(parameter, Weight):
-        raise TypeError(f"a {type(parameter).__name__} is no Weight: it has no placement")
-    return parameter

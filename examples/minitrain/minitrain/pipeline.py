@@ -5,23 +5,22 @@ Without pipeline parallelism the same loop runs, with one stage: it is gradient 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from minitrain.buckets import Buckets
+from minitrain.config import Config
+from minitrain.data import Batch
+from minitrain.mesh import Mesh
+from minitrain.model import Stage
 from minitrain.precision import autocast, parameter_dtype
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minitrain.buckets import Buckets
-    from minitrain.config import Config
-    from minitrain.data import Batch
-    from minitrain.mesh import Mesh
-    from minitrain.model import Stage
+Kept = tuple[Tensor | None, Tensor, Tensor]  # of a forward pass: its input, its output, its balance loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Pipeline:
         pp, vpp = self.group.size, len(self.stages)
         passes = one_forward_one_backward(pp, vpp, self.group.index, len(batches))
         left = [len(batches)] * vpp
-        kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}
+        kept: dict[tuple[int, int], Kept] = {}
         sums = self._zeros()
         for step in passes:
             key = (step.chunk, step.microbatch)
@@ -91,7 +90,7 @@ class Pipeline:
             left[step.chunk] -= 1
             if left[step.chunk] == 0:
                 buckets.expect_last_gradients(step.chunk)
-            self._backward(step, *kept.pop(key), loss_scale, balance_scale)
+            self._backward(step, kept.pop(key), loss_scale, balance_scale)
         self._flush()
         return sums
 
@@ -106,7 +105,7 @@ class Pipeline:
         self._flush()
         return sums
 
-    def _forward(self, step: Pass, batch: Batch, sums: Sums) -> tuple[Tensor | None, Tensor, Tensor]:
+    def _forward(self, step: Pass, batch: Batch, sums: Sums) -> Kept:
         stage, hidden = self.stages[step.chunk], None
         if not stage.is_first:
             shape = (len(batch.samples), len(batch.resident_places), self.config.model.hidden)
@@ -120,16 +119,9 @@ class Pipeline:
             self._send(output.detach(), stage.index, step)
         return hidden, output, balance
 
-    def _backward(
-        self,
-        step: Pass,
-        hidden: Tensor | None,
-        output: Tensor,
-        balance: Tensor,
-        loss_scale: float,
-        balance_scale: float,
-    ) -> None:
+    def _backward(self, step: Pass, kept: Kept, loss_scale: float, balance_scale: float) -> None:
         stage = self.stages[step.chunk]
+        hidden, output, balance = kept
         gradient: float | Tensor = loss_scale
         if not stage.is_last:
             gradient = self._receive(output.shape, stage.index, step)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from minitrain.config import PrecisionConfig
 from minitrain.errors import DivergenceError
-
-if TYPE_CHECKING:
-    from minitrain.config import PrecisionConfig
 
 
 def parameter_dtype(precision: PrecisionConfig) -> torch.dtype:

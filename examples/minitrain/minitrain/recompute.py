@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    Chunk = Callable[[Tensor], tuple[Tensor, Tensor]]
+Chunk = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class _Recompute(Function):

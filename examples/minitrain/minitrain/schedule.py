@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from minitrain.config import Config
+from minitrain.config import Config
 
 
 def learning_rate(config: Config, n_updates: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,22 +11,17 @@ import torch.distributed as dist
 from minitrain import checkpoint
 from minitrain.buckets import Buckets
 from minitrain.collectives import sum_
-from minitrain.config import flatten
+from minitrain.config import Config, flatten
 from minitrain.data import Loader
 from minitrain.errors import ConfigError, DivergenceError
 from minitrain.journal import Journal
 from minitrain.mesh import Mesh
 from minitrain.model import Stage
-from minitrain.optim import make_optimizer
+from minitrain.optim import OPTIMIZERS
 from minitrain.pipeline import Pipeline, Sums
 from minitrain.precision import LossScaler
 from minitrain.schedule import learning_rate
 from minitrain.validate import check
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from minitrain.config import Config
 
 
 class Trainer:
@@ -45,17 +40,16 @@ class Trainer:
             raise ConfigError(f"the layout asks for {config.parallel.world} ranks, {n_ranks} were started")
         self.config = config
         self.mesh = Mesh(config)
-        pp = self.mesh["pp"]
-        self.stages = [
-            Stage(config, self.mesh, virtual * pp.size + pp.index) for virtual in range(config.parallel.vpp)
-        ]
+        numbers = range(self.mesh["pp"].index, config.parallel.n_stages, config.parallel.pp)
+        self.stages = [Stage(config, self.mesh, number) for number in numbers]
         self.buckets = Buckets(config, self.mesh, self.stages)
-        self.optimizer = make_optimizer(config.optim, self.buckets)
+        self.optimizer = OPTIMIZERS[config.optim.name](config.optim, self.buckets)
         self.scaler = LossScaler(config.precision)
         self.pipeline = Pipeline(config, self.mesh, self.stages)
         self.loader = Loader(config, self.mesh, is_eval=False)
         self.eval_loader = Loader(config, self.mesh, is_eval=True) if config.run.eval_every else None
         self.journal = Journal(config.run.dir / "journal.jsonl" if self.mesh.rank == 0 else None)
+        self.checkpoints = config.run.dir / "checkpoints"
         self.step = 0  # steps done, skipped ones included
 
     def train(self) -> list[dict[str, Any]]:
@@ -65,10 +59,9 @@ class Trainer:
             self._restore()
         while self.step < self.config.last_step:
             self.journal.add("step", **self.train_step())
-            if self.eval_loader is not None and self.step % self.config.run.eval_every == 0:
+            if self._is_due(self.config.run.eval_every):
                 self.journal.add("eval", step=self.step, **self.evaluate())
-            every = self.config.checkpoint.every
-            if every and (self.step % every == 0 or self.step == self.config.last_step):
+            if self._is_due(self.config.checkpoint.every):
                 self._save()
         self.journal.add("end", step=self.step)
         return self.journal.records
@@ -143,6 +136,10 @@ class Trainer:
         n_tokens = float(sum_(totals[1], self.mesh["data"]))
         return {"loss": float(totals[0]) / n_tokens, "n_tokens": int(n_tokens)}
 
+    def _is_due(self, every: int) -> bool:
+        """Whether what is done every so many steps is due: on their grid, and after the last step."""
+        return every > 0 and (self.step % every == 0 or self.step == self.config.last_step)
+
     def _total(self, sums: Sums) -> tuple[float, float]:
         """Sum loss and balance over the world, counting once what several ranks computed alike."""
         is_first_tensor_rank = self.mesh.is_first_in(["tp"])
@@ -153,21 +150,14 @@ class Trainer:
         total = sum_(torch.stack((loss, balance)).double(), self.mesh["world"])
         return float(total[0]), float(total[1])
 
-    @property
-    def _checkpoints(self) -> Path:
-        return self.config.run.dir / "checkpoints"
-
     def _save(self) -> None:
-        progress = {
-            "step": self.step,
-            "n_updates": self.optimizer.n_updates,
-            "scaler": self.scaler.state(),
-        }
-        checkpoint.save(self._checkpoints, self.config, self.mesh, self.buckets, self.optimizer, progress)
+        n_updates, scaler = self.optimizer.n_updates, self.scaler.state()
+        progress = {"step": self.step, "n_updates": n_updates, "scaler": scaler}
+        checkpoint.save(self.checkpoints, self.config, self.mesh, self.buckets, self.optimizer, progress)
         self.journal.add("save", step=self.step)
 
     def _restore(self) -> None:
-        progress = checkpoint.restore(self._checkpoints, self.config, self.mesh, self.buckets, self.optimizer)
+        progress = checkpoint.restore(self.checkpoints, self.config, self.mesh, self.buckets, self.optimizer)
         if progress is None:
             return
         self.step, self.optimizer.n_updates = progress["step"], progress["n_updates"]

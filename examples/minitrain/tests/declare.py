@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
 # What it means to train the same: quantities and how strictly they are compared.
-SAME = {"loss": "tolerance", "grad_norm": "tolerance"}
-IDENTICAL = {"loss": "exact", "grad_norm": "exact"}
+SAME = {"loss": "tolerance", "grad_norm": "tolerance", "eval_loss": "tolerance"}
+IDENTICAL = dict.fromkeys(SAME, "exact")
 
 
 def case(

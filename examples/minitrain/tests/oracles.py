@@ -25,12 +25,25 @@ def assert_close(found: Sequence[float], expected: Sequence[float], tolerance: f
 
 
 def assert_same_training(found: Run, expected: Run, tolerance: float) -> None:
-    """Losses and gradient norms of all steps agree: the gradient of every weight reached its update."""
+    """Losses and gradient norms of all steps agree, and the loss of the evaluation that ends the run.
+
+    So the gradient of every weight reached its update, in the last step as well.
+    """
     assert_close(found.losses, expected.losses, tolerance)
     assert_close(found.steps("grad_norm"), expected.steps("grad_norm"), tolerance)
+    assert_close(found.eval_losses, expected.eval_losses, tolerance)
+
+
+def assert_identical_training(found: Run, expected: Run) -> None:
+    """The same, to the bit."""
+    assert found.losses, "nothing to compare"
+    assert found.losses == expected.losses
+    assert found.steps("grad_norm") == expected.steps("grad_norm")
+    assert found.eval_losses, "nothing to compare"
+    assert found.eval_losses == expected.eval_losses
 
 
 def reference(name: str) -> dict[str, list[float]]:
-    """Read what ``python -m minitrain.reference`` stored."""
+    """Read what ``python -m tools.make_reference`` stored."""
     stored: dict[str, list[float]] = json.loads((REFERENCES / f"{name}.json").read_text())
     return stored

@@ -7,16 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool import Pool, rank_environment
 from runs import Train
 
 from minitrain.__main__ import main
-from minitrain.journal import read_journal
-from minitrain.reference import main as reference_main
+from tools.make_reference import main as reference_main
 
 ROOT = Path(__file__).parent.parent
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +46,7 @@ def test_command_trains_and_prints_a_line_a_step(tmp_path: Path) -> None:
         ["event=step", "step=3"],
         ["event=eval", "step=3"],
     ]
-    records = read_journal(tmp_path / "run" / "journal.jsonl")
+    records = read_journal(tmp_path / "run")
     assert [record["event"] for record in records] == ["start", "step", "step", "step", "eval", "end"]
     assert records[0]["config"]["run.steps"] == 3
 
@@ -55,7 +59,8 @@ def test_torchrun_starts_the_same_command_on_more_ranks(tmp_path: Path) -> None:
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("event=step") == 3  # rank 0 speaks for all
-    assert len(read_journal(tmp_path / "run" / "journal.jsonl")) == 5
+    events = [record["event"] for record in read_journal(tmp_path / "run")]
+    assert events == ["start", "step", "step", "step", "eval", "end"]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +103,9 @@ def test_stored_references_name_every_file() -> None:
 def test_resumed_run_appends_to_its_journal(train: Train) -> None:
     first = train("run.exit_at=2")
     second = train("checkpoint.resume=true")
-    records = read_journal(second.directory / "journal.jsonl")
+    records = read_journal(second.directory)
     assert records == json.loads(json.dumps(first.records + second.records))
-    assert second.events == [("resume", 2), ("eval", 3), ("save", 4), ("end", 4)]
+    assert second.events == [("resume", 2), ("eval", 3), ("eval", 4), ("save", 4), ("end", 4)]
 
 
 SUITE = """
@@ -140,7 +145,7 @@ def suite(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProce
 def test_declaration_is_held_to_and_assignments_can_shorten_runs(tmp_path: Path) -> None:
     found = suite(tmp_path, SUITE.replace("EXPECTED", "2"), "--assign", "run.exit_at=2")
     assert "1 failed, 1 passed" in found.stdout
-    assert "looked at ['loss'], declared ['grad_norm', 'loss']" in found.stdout
+    assert "looked at ['loss'], declared ['eval_loss', 'grad_norm', 'loss']" in found.stdout
     assert "1     1  test_inner.py::test_declared" in found.stdout
 
 

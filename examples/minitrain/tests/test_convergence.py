@@ -68,6 +68,7 @@ def test_loss_falls_towards_its_floor(start: float, end: float, train: Train) ->
     "tiny",
     "data.documents=40",
     "run.steps=150",
+    "run.eval_every=0",
     "optim.lr=1e-2",
     "optim.weight_decay=0",
     "optim.decay=constant",

@@ -1,6 +1,7 @@
 """Every layout trains like one rank: losses, balance and gradient norms agree in every step.
 
-Gradient norms hold the gradient of every weight, and the losses of later steps hold every update. In fp64 the
+Gradient norms hold the gradient of every weight, and the losses of later steps hold every update; that of the
+last step is held by the evaluation that ends each run. In fp64 the
 layouts agree to rounding; in fp32, as trained, to 1e-5.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from declare import SAME, case
-from oracles import FP32, FP64, assert_close, assert_same_training
+from declare import IDENTICAL, SAME, case
+from oracles import FP32, FP64, assert_close, assert_identical_training, assert_same_training
 
 if TYPE_CHECKING:
     from runs import Train
@@ -219,17 +220,21 @@ def test_accumulation_trains_like_the_whole_batch(whole: int, train: Train) -> N
 @pytest.mark.parametrize(
     "chunk",
     [
-        case("all-in-one", 1, "tiny-moe", "model.layers=4 run.steps=10 model.dropout=0.1", SAME, 4),
+        case("all-in-one", 1, "tiny-moe", "model.layers=4 run.steps=10 model.dropout=0.1", IDENTICAL, 4),
         case(
-            "rest-of-one", 1, "tiny-moe", "model.layers=4 run.steps=10 model.dropout=0.1", SAME, 3, smoke=True
+            "rest-of-one",
+            1,
+            "tiny-moe",
+            "model.layers=4 run.steps=10 model.dropout=0.1",
+            IDENTICAL,
+            3,
+            smoke=True,
         ),
-        case("bf16-experts", 1, "tiny-moe", "model.layers=4 run.steps=5 precision.dtype=bf16", SAME, 2),
+        case("bf16-experts", 1, "tiny-moe", "model.layers=4 run.steps=5 precision.dtype=bf16", IDENTICAL, 2),
     ],
 )
 def test_recompute_changes_no_bit(chunk: int, train: Train) -> None:
-    run, plain = train(f"parallel.recompute_layers={chunk}"), train.plain()
-    assert run.losses == plain.losses
-    assert run.steps("grad_norm") == plain.steps("grad_norm")
+    assert_identical_training(train(f"parallel.recompute_layers={chunk}"), train.plain())
 
 
 @pytest.mark.recipe(
@@ -240,10 +245,11 @@ def test_recompute_changes_no_bit(chunk: int, train: Train) -> None:
     "parallel.bucket_kib=5",
     "run.steps=10",
     world=2,
-    checks={"loss": "exact", "grad_norm": "tolerance"},
+    checks={**IDENTICAL, "grad_norm": "tolerance"},
 )
 def test_zero_changes_no_bit_on_two_ranks(train: Train) -> None:
     """A sum of two is the same in any order: reduce-scatter gives what all-reduce gives."""
     sharded, whole = train(folder="sharded"), train("parallel.zero=false", folder="whole")
     assert sharded.losses == whole.losses
+    assert sharded.eval_losses == whole.eval_losses
     assert sharded.steps("grad_norm") == pytest.approx(whole.steps("grad_norm"), rel=1e-12)

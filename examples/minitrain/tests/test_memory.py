@@ -117,7 +117,8 @@ def test_tensor_and_expert_ranks_keep_their_share_of_the_weights(train: Train) -
     )
     share = train.on_ranks(kept_bytes, train.configured(), world=4)
     model = train.config.model
-    experts = model.n_moe_layers * 3 * model.experts * model.hidden * model.ffn * 4
-    repeated = ((2 * model.layers + 1) * model.hidden + model.n_moe_layers * model.experts * model.hidden) * 4
+    n_moe_layers = model.layers // model.moe_every
+    experts = n_moe_layers * 3 * model.experts * model.hidden * model.ffn * 4
+    repeated = ((2 * model.layers + 1) * model.hidden + n_moe_layers * model.experts * model.hidden) * 4
     dense = whole["weights"] - experts - repeated
     assert share["weights"] == experts / 4 + dense / 2 + repeated

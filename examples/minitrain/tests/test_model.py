@@ -16,7 +16,7 @@ from minitrain.loss import cross_entropy
 from minitrain.mesh import Mesh
 from minitrain.model import Stage
 from minitrain.moe import MixtureOfExperts
-from minitrain.parameters import Weight, make_weight, placed, share
+from minitrain.parameters import Weight, make_weight, share
 from minitrain.recipes import recipe
 
 if TYPE_CHECKING:
@@ -221,11 +221,6 @@ def test_shares_of_a_weight_are_slices_of_the_same_tensor(tmp_path: Path) -> Non
     rounded = make_weight(configured(tmp_path, "precision.dtype=bf16"), "w", (7, 4), std=1.0)
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded.double(), whole.detach(), rtol=1e-6, atol=1e-6)
-
-
-def test_parameter_without_a_place_is_refused() -> None:
-    with pytest.raises(TypeError, match="is no Weight"):
-        placed(torch.nn.Parameter(torch.ones(2)))
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])

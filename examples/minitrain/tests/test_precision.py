@@ -106,6 +106,7 @@ def test_half_precision_trains_near_fp32(tolerance: float, train: Train) -> None
     "precision.dtype=bf16",
     "parallel.tp=2",
     "run.steps=2",
+    "run.eval_every=0",
     "optim.warmup_steps=1",
     world=2,
     checks={"loss": "invariant"},
@@ -122,9 +123,16 @@ def test_half_precision_is_used(train: Train) -> None:
     "precision.loss_scale=67108864",
     "precision.growth_interval=4",
     "run.steps=20",
+    "run.eval_every=0",
     "parallel.dp=2",
     world=2,
-    checks={**SAME, "loss_scale": "exact", "is_skipped": "exact", "lr": "exact"},
+    checks={
+        "loss": "invariant",
+        "grad_norm": "exact",
+        "loss_scale": "exact",
+        "is_skipped": "exact",
+        "lr": "exact",
+    },
 )
 def test_overflow_skips_steps_and_the_scale_settles(train: Train) -> None:
     run = train()
@@ -148,6 +156,7 @@ def test_overflow_skips_steps_and_the_scale_settles(train: Train) -> None:
     "precision.dtype=fp16",
     "precision.loss_scale=256",
     "run.steps=8",
+    "run.eval_every=0",
     "parallel.dp=2",
     "parallel.tp=2",
     world=4,
@@ -192,5 +201,5 @@ def test_trainer_alone_needs_no_process_group(tmp_path: Path) -> None:
     made = Trainer(recipe("tiny", [f"run.dir={tmp_path}", f"data.dir={tmp_path}", "run.steps=3"]))
     assert isinstance(made.mesh, Mesh)
     assert_close(
-        [record["loss"] for record in made.train() if record["event"] == "step"][:1], [5.05401], 1e-4
+        [record["loss"] for record in made.train() if record["event"] == "step"][:1], [5.07708], 1e-4
     )

@@ -1,7 +1,7 @@
 """Training gives the stored numbers, in every layout: exact references in fp64, drift bounds elsewhere.
 
-The files in ``references`` are made by ``python -m minitrain.reference``, on one rank. Comparing 10 digits is
-exact for all that training can do wrong, and holds on other CPUs, whose sums differ in the 15th.
+The files in ``references`` are made by ``python -m tools.make_reference``, on one rank. Comparing 10 digits
+is exact for all that training can do wrong, and holds on other CPUs, whose sums differ in the 15th.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oracles import assert_close, reference
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
-    from runs import Train
+    from runs import Run, Train
 
 
 def stored(name: str, layout: str, *, world: int, smoke: bool = False) -> ParameterSet:
@@ -34,6 +34,16 @@ def declared(name: str) -> list[str]:
     return [*reference(name)["assignments"], "precision.dtype=fp64"]
 
 
+def assert_stored(run: Run, expected: dict[str, list[float]], tolerance: float, norms: float) -> None:
+    """Compare with the stored numbers; `norms` is the tolerance of gradient norms."""
+    n_steps = len(run.losses)  # all of them, unless the run was cut short on purpose
+    assert_close(run.losses, expected["step_loss"][:n_steps], tolerance)
+    assert_close(run.steps("grad_norm"), expected["step_grad_norm"][:n_steps], norms)
+    evaluated = run.eval_losses
+    if n_steps == len(expected["step_loss"]):
+        assert_close(evaluated, expected["eval_loss"], tolerance)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -41,6 +51,7 @@ def declared(name: str) -> list[str]:
         stored("dense", "dp=2 bucket_kib=16", world=2),
         stored("dense", "tp=2 sequence_parallel=true", world=2),
         stored("dense", "pp=2 vpp=2 recompute_layers=1", world=2),
+        stored("dense", "cp=2", world=2),
         stored("dense", "tp=2 pp=2", world=4),
         stored("dense", "dp=2 cp=2 zero=true", world=4),
         stored("dense", "dp=2 tp=2 zero=true recompute_layers=3", world=4),
@@ -58,27 +69,7 @@ def declared(name: str) -> list[str]:
     ],
 )
 def test_run_gives_the_stored_losses(name: str, train: Train) -> None:
-    run, expected = train(), reference(name)
-    n_steps = len(run.losses)  # all of them, unless the run was cut short on purpose
-    assert_close(run.losses, expected["step_loss"][:n_steps], 1e-9)
-    assert_close(run.steps("grad_norm"), expected["step_grad_norm"][:n_steps], 1e-9)
-
-
-@pytest.mark.recipe(
-    "tiny",
-    *declared("dense"),
-    "parallel.cp=2",
-    "run.eval_every=25",
-    world=2,
-    checks={**IDENTICAL, "eval_loss": "exact"},
-)
-def test_evaluation_leaves_training_alone_and_gives_the_stored_loss(train: Train) -> None:
-    run, expected = train(), reference("dense")
-    n_steps = len(run.losses)
-    assert_close(run.losses, expected["step_loss"][:n_steps], 1e-9)
-    assert_close(run.steps("grad_norm"), expected["step_grad_norm"][:n_steps], 1e-9)
-    n_evals = n_steps // 25
-    assert_close(run.eval_losses, reference("dense-eval")["eval_loss"][:n_evals], 1e-9)
+    assert_stored(train(), reference(name), 1e-9, 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +98,4 @@ def test_evaluation_leaves_training_alone_and_gives_the_stored_loss(train: Train
 )
 def test_lower_precision_stays_near_the_reference(name: str, tolerance: float, train: Train) -> None:
     """A drift bound over the whole run: what it would catch late, a shorter run would miss."""
-    run, expected = train(), reference(name)
-    n_steps = len(run.losses)
-    assert_close(run.losses, expected["step_loss"][:n_steps], tolerance)
-    assert_close(run.steps("grad_norm"), expected["step_grad_norm"][:n_steps], 10 * tolerance)
+    assert_stored(train(), reference(name), tolerance, 10 * tolerance)

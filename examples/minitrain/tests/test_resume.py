@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from declare import IDENTICAL, SAME, case
-from oracles import FP64, assert_close
+from oracles import FP64, assert_identical_training, assert_same_training
 from pool import RankError
+from runs import Run
 
 from minitrain.checkpoint import folder_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runs import Run, Train
+    from runs import Train
 
 ONCE = {**IDENTICAL, "events": "exact"}
 
 
-def joined(runs: list[Run], quantity: str) -> list[float]:
-    return [value for run in runs for value in run.steps(quantity)]
+def joined(runs: list[Run]) -> Run:
+    """Return the runs, each of which goes on from the one before, as one that ends like the last."""
+    steps = [record for run in runs for record in run.records if record["event"] == "step"]
+    ends = [record for record in runs[-1].records if record["event"] == "eval"]
+    return Run(steps + ends, runs[-1].directory, runs[-1]._looked_at)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +90,7 @@ def test_resumed_run_is_the_uninterrupted_one_to_the_bit(n_saves: int, train: Tr
     whole = train(folder="whole")
     runs = [train(f"run.exit_at={stop}"), train("checkpoint.resume=true")]
     assert ("resume", stop) in runs[1].events
-    assert joined(runs, "loss") == whole.losses
-    assert joined(runs, "grad_norm") == whole.steps("grad_norm")
+    assert_identical_training(joined(runs), whole)
 
 
 @pytest.mark.recipe("tiny-moe", "run.steps=30", "checkpoint.every=10", "parallel.dp=2", world=2, checks=ONCE)
@@ -95,9 +98,8 @@ def test_second_resume_goes_on_from_the_first(train: Train) -> None:
     whole = train(folder="whole")
     every = train.config.checkpoint.every
     runs = [train("checkpoint.resume=true", f"run.exit_at={number * every}") for number in (1, 2, 3)]
-    assert [run.events[0] for run in runs] == [("save", every), ("resume", every), ("resume", 2 * every)]
-    assert joined(runs, "loss") == whole.losses
-    assert joined(runs, "grad_norm") == whole.steps("grad_norm")
+    assert [run.events[0] for run in runs] == [("eval", every), ("resume", every), ("resume", 2 * every)]
+    assert_identical_training(joined(runs), whole)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +158,7 @@ def test_another_layout_takes_the_run_over(layouts: list[str], train: Train) -> 
     other = [f"parallel.{part}" for part in ["dp=1", "tp=1", "pp=1", "vpp=1", "ep=1", "zero=false", *layouts]]
     stop = train.config.checkpoint.every
     runs = [train(f"run.exit_at={stop}"), train(*other, "data.micro_batch=2", "checkpoint.resume=true")]
-    assert_close(joined(runs, "loss"), whole.losses, FP64)
-    assert_close(joined(runs, "grad_norm"), whole.steps("grad_norm"), FP64)
+    assert_same_training(joined(runs), whole, FP64)
 
 
 @pytest.mark.recipe(
@@ -171,13 +172,13 @@ def test_three_layouts_one_after_the_other(train: Train) -> None:
         train("parallel.tp=2", "parallel.pp=2", f"run.exit_at={2 * every}", "checkpoint.resume=true"),
         train("parallel.cp=2", "parallel.ep=2", "checkpoint.resume=true"),
     ]
-    assert_close(joined(runs, "loss"), whole.losses, FP64)
-    assert_close(joined(runs, "grad_norm"), whole.steps("grad_norm"), FP64)
+    assert_same_training(joined(runs), whole, FP64)
 
 
 @pytest.mark.recipe(
     "tiny",
     "run.steps=12",
+    "run.eval_every=0",
     "checkpoint.every=2",
     "checkpoint.keep=2",
     "parallel.dp=2",
@@ -194,7 +195,12 @@ def test_only_the_newest_checkpoints_are_kept(train: Train) -> None:
 
 
 @pytest.mark.recipe(
-    "tiny", "run.steps=6", "checkpoint.every=3", world=1, checks={"loss": "exact", "events": "exact"}
+    "tiny",
+    "run.steps=6",
+    "run.eval_every=0",
+    "checkpoint.every=3",
+    world=1,
+    checks={"loss": "exact", "events": "exact"},
 )
 def test_half_written_checkpoint_is_passed_over(train: Train) -> None:
     first = train("run.exit_at=3")
@@ -206,7 +212,13 @@ def test_half_written_checkpoint_is_passed_over(train: Train) -> None:
 
 
 @pytest.mark.recipe(
-    "tiny", "run.steps=3", "checkpoint.every=2", "parallel.tp=2", world=2, checks={"checkpoint": "invariant"}
+    "tiny",
+    "run.steps=3",
+    "run.eval_every=0",
+    "checkpoint.every=2",
+    "parallel.tp=2",
+    world=2,
+    checks={"checkpoint": "invariant"},
 )
 def test_checkpoint_without_a_file_is_refused(train: Train) -> None:
     run = train()
@@ -217,7 +229,13 @@ def test_checkpoint_without_a_file_is_refused(train: Train) -> None:
 
 
 @pytest.mark.recipe(
-    "tiny", "run.steps=3", "checkpoint.every=3", "parallel.pp=2", world=2, checks={"checkpoint": "invariant"}
+    "tiny",
+    "run.steps=3",
+    "run.eval_every=0",
+    "checkpoint.every=3",
+    "parallel.pp=2",
+    world=2,
+    checks={"checkpoint": "invariant"},
 )
 def test_checkpoint_without_a_stage_is_refused(train: Train) -> None:
     run = train()
@@ -226,7 +244,7 @@ def test_checkpoint_without_a_stage_is_refused(train: Train) -> None:
         train("checkpoint.resume=true", "run.steps=4")
 
 
-@pytest.mark.recipe("tiny", "run.steps=3", "checkpoint.every=2", world=1, checks={})
+@pytest.mark.recipe("tiny", "run.steps=3", "run.eval_every=0", "checkpoint.every=2", world=1, checks={})
 @pytest.mark.parametrize("change", ["model.ffn=48", "optim.name=lion", "data.seed=5", "data.batch=4"])
 def test_checkpoint_of_another_run_is_refused(change: str, train: Train) -> None:
     train()

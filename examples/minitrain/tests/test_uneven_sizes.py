@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from declare import IDENTICAL, SAME, case
-from oracles import FP64, assert_same_training
+from oracles import FP64, assert_identical_training, assert_same_training
 
 if TYPE_CHECKING:
     from runs import Train
@@ -78,6 +78,4 @@ def test_uneven_sizes_train_like_one_rank(tolerance: float, train: Train) -> Non
 )  # a prime number of blocks: no chunk but 1 and 7 divides it
 @pytest.mark.parametrize("chunk", [1, 2, 5, 8])
 def test_any_chunk_of_recompute_gives_the_same(chunk: int, train: Train) -> None:
-    run, plain = train(f"parallel.recompute_layers={chunk}"), train.plain()
-    assert run.losses == plain.losses
-    assert run.steps("grad_norm") == plain.steps("grad_norm")
+    assert_identical_training(train(f"parallel.recompute_layers={chunk}"), train.plain())

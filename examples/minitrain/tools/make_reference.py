@@ -1,4 +1,4 @@
-"""Stored reference losses: ``python -m minitrain.reference FILE [RECIPE KEY=VALUE ...]``.
+"""Stored reference losses: ``python -m tools.make_reference FILE [RECIPE KEY=VALUE ...]``.
 
 A file says which run it is of; without a recipe the run that it names is made again. Runs are made on one
 rank in fp64, and numbers are kept to 10 digits: other CPUs, and other layouts, differ in the 13th.
@@ -39,7 +39,7 @@ def make_reference(name: str, assignments: list[str]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write one file."""
-    parser = argparse.ArgumentParser(prog="minitrain.reference", description="Store what a run gives.")
+    parser = argparse.ArgumentParser(prog="tools.make_reference", description="Store what a run gives.")
     parser.add_argument("file", type=Path)
     parser.add_argument("recipe", nargs="?", help="of a new file; else the file says it")
     parser.add_argument("assignments", nargs="*", metavar="KEY=VALUE")
