@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,11 +12,11 @@ from fastci_ml.sources.blocks.block import Block, ImportSeen
 
 _MODULE = "<module>"
 # Code objects without a name of their own; what holds them is looked up by line.
-_ANONYMOUS = ("<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_ANONYMOUS = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _LOCALS = ".<locals>"
 _GENERIC = re.compile(r"<generic parameters of ([^>]*)>")
 _REPEAT = re.compile(r"#\d+")
-_NAMED = (BlockKind.FUNCTION, BlockKind.CLASS)
+_DEFINED = (BlockKind.FUNCTION, BlockKind.CLASS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +28,13 @@ class ModuleBlocks:
     blocks : tuple of Block
         In file order: a function or class stands before what is in it.
     imports : tuple of ImportSeen
-        All import statements, wherever they stand.
+        All import statements, wherever they stand, by line.
     is_parsed : bool
         Whether the file is Python that this interpreter reads; if not there is one block for all of it.
     doc_fingerprint : str
         Of the module's docstring; empty without one.
+    type_names : frozenset of str
+        Type aliases and type parameters: code objects of these names compute their values.
     by_name : mapping of str to Block
         Blocks by their names, which are unique.
     """
@@ -40,21 +43,21 @@ class ModuleBlocks:
     imports: tuple[ImportSeen, ...] = ()
     is_parsed: bool = True
     doc_fingerprint: str = ""
+    type_names: frozenset[str] = frozenset()
     by_name: Mapping[str, Block] = field(init=False, repr=False, compare=False)
-    _by_code: Mapping[tuple[str, int], tuple[Block, ...]] = field(init=False, repr=False, compare=False)
-    _by_owner: Mapping[str, tuple[Block, ...]] = field(init=False, repr=False, compare=False)
+    _defined: Mapping[str, list[Block]] = field(init=False, repr=False, compare=False)
+    _owned: Mapping[str, list[Block]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_code: dict[tuple[str, int], tuple[Block, ...]] = {}
-        by_owner: dict[str, tuple[Block, ...]] = {}
+        defined: dict[str, list[Block]] = defaultdict(list)
+        owned: dict[str, list[Block]] = defaultdict(list)
         for block in self.blocks:
-            if block.kind in _NAMED:
-                key = (_plain(block.name), block.first_line)
-                by_code[key] = (*by_code.get(key, ()), block)
-            by_owner[block.owner] = (*by_owner.get(block.owner, ()), block)
+            owned[block.owner].append(block)
+            if block.kind in _DEFINED:
+                defined[_qualname(block.name)].append(block)
         object.__setattr__(self, "by_name", {block.name: block for block in self.blocks})
-        object.__setattr__(self, "_by_code", by_code)
-        object.__setattr__(self, "_by_owner", by_owner)
+        object.__setattr__(self, "_defined", dict(defined))
+        object.__setattr__(self, "_owned", dict(owned))
 
     def owners(self, block: Block) -> tuple[Block, ...]:
         """Blocks around one, innermost first: a hit of a nested function is one of each around it."""
@@ -65,7 +68,7 @@ class ModuleBlocks:
         return tuple(around)
 
     def at(self, qualname: str, first_line: int) -> Block | None:
-        """Block that a code object of this file belongs to.
+        r"""Block that a code object of this file belongs to.
 
         Parameters
         ----------
@@ -79,71 +82,84 @@ class ModuleBlocks:
         Block or None
             The function or class of that name and line; for a lambda or comprehension the function or
             statement that holds it; the file's block where the file could not be parsed. None for a module's
-            own code, and for what this file does not hold or holds in several blocks of one line.
+            own code, and for what this file does not hold, or holds in several statements of one line.
+
+        Examples
+        --------
+        >>> from fastci_ml.sources.blocks.reader import read_blocks
+        >>> blocks = read_blocks(b"def f():\n    return lambda: 0\n")
+        >>> blocks.at("f.<locals>.<lambda>", 2).name
+        'f'
         """
         if qualname == _MODULE:
             return None
         if not self.is_parsed:
             return self.blocks[0]
-        found = self._by_code.get((qualname, first_line))
-        if found is not None:
+        found = [block for block in self._defined.get(qualname, ()) if block.first_line == first_line]
+        if found:
             return found[0] if len(found) == 1 else None
-        if "<" not in qualname:
-            return self._type_alias(qualname, first_line)
-        return self._holding(qualname, first_line)
+        return self._holding(qualname.split("."), first_line)
 
-    def _holding(self, qualname: str, line: int) -> Block | None:
-        head, _, last = qualname.rpartition(".")
-        generic = _GENERIC.search(qualname)
-        if generic is not None:
-            # Type parameters are evaluated in a scope around their function or class, or in one of its own.
-            name = qualname[: generic.start()] + generic.group(1)
-            found = self._by_code.get((name, line))
-            return found[0] if found else self._around(name.rpartition(".")[0], line)
-        while last in _ANONYMOUS:
-            head = head.removesuffix(_LOCALS)
-            head, _, last = head.rpartition(".")
-        return self._around(f"{head}.{last}" if head else last, line)
-
-    def _type_alias(self, qualname: str, line: int) -> Block | None:
-        """Values of type aliases and bounds of type parameters are code objects with plain names."""
-        return self._around(qualname.rpartition(".")[0].removesuffix(_LOCALS), line)
-
-    def _around(self, name: str, line: int) -> Block | None:
-        """The function of that name around a line, or the statement of that module or class on it."""
-        name = name.removesuffix(_LOCALS)
-        if name:
-            around = [
-                block
-                for (plain, _), found in self._by_code.items()
-                if plain == name
-                for block in found
-                if block.first_line <= line <= block.last_line
-            ]
-            if len(around) != 1:
+    def _holding(self, parts: list[str], line: int) -> Block | None:
+        """What holds a code object that is no function's or class's own."""
+        has_own_name = True
+        while parts:
+            name = ".".join(parts)
+            around = [block for block in self._defined.get(name, ()) if _covers(block, line)]
+            if around:
+                break
+            generic = _GENERIC.fullmatch(parts[-1])
+            if generic is None and parts[-1] not in _ANONYMOUS and parts[-1] not in self.type_names:
                 return None
-            if around[0].kind is BlockKind.FUNCTION:
-                return around[0]
-            owner = around[0]
-            for outer in self.owners(owner):
-                if outer.kind is BlockKind.FUNCTION:
-                    return outer
-            candidates = self._by_owner.get(owner.name, ())
+            has_own_name = False
+            parts = parts[:-1]
+            if generic is not None:
+                # The scope of type parameters, around their function, class or alias.
+                for block in self._defined.get(".".join([*parts, generic.group(1)]), ()):
+                    if block.first_line == line:
+                        return block
+            if parts and parts[-1] == "<locals>":
+                parts = parts[:-1]
         else:
-            candidates = self._by_owner.get("", ())
-        holding = [block for block in candidates if block.first_line <= line <= block.last_line]
-        # A definition stands beside the statement of its decorators, which it holds as well.
-        named = [block for block in holding if block.kind in _NAMED]
-        holding = named or holding
+            return self._statement("", line)
+        if has_own_name or len(around) != 1:
+            return None
+        return around[0] if around[0].kind is BlockKind.FUNCTION else self._in_class(around[0], line)
+
+    def _in_class(self, around: Block, line: int) -> Block | None:
+        """What holds a line of a class body: its statement there, or what the body is part of."""
+        while around.kind is BlockKind.CLASS:
+            found = self._statement(around.name, line)
+            if found is not None:
+                return found
+            # A class in a loop or function has no statements of its own.
+            loop = self._statement(around.owner, line, besides=around)
+            if loop is not None or not around.owner:
+                return loop
+            around = self.by_name[around.owner]
+        return around
+
+    def _statement(self, owner: str, line: int, besides: Block | None = None) -> Block | None:
+        """The one block of a module or class body that a line belongs to."""
+        holding = [
+            block for block in self._owned.get(owner, ()) if _covers(block, line) and block is not besides
+        ]
+        # A definition stands beside the effect of its decorators, and in the loop around it.
+        defined = [block for block in holding if block.kind in _DEFINED]
+        holding = defined or holding
         return holding[0] if len(holding) == 1 else None
 
 
-def _plain(name: str) -> str:
-    """Name without the marks of repetition, of any part.
+def _covers(block: Block, line: int) -> bool:
+    return block.first_line <= line <= block.last_line
+
+
+def _qualname(name: str) -> str:
+    """Name without its marks of repetition.
 
     Examples
     --------
-    >>> _plain("f#2.<locals>.g#3")
+    >>> _qualname("f#2.<locals>.g#3")
     'f.<locals>.g'
     """
     return _REPEAT.sub("", name) if "#" in name else name

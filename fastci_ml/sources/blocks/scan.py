@@ -9,133 +9,39 @@ interpreters have.
 from __future__ import annotations
 
 import ast
-import re
-from hashlib import blake2b
 from typing import Any
 
-DIGEST_BYTES = 8
+from fastci_ml.sources.blocks.memos import MUTATORS, fills_missing, written_root
+from fastci_ml.sources.blocks.scope import Scope
+from fastci_ml.sources.blocks.words import imported_words, string_words
 
-# Comprehensions run in a scope of their own; on 3.12 without a code object, which changes no name.
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GETTERS = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
-MUTATORS = frozenset(
-    {
-        "add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end", "pop",
-        "popitem", "popleft", "put", "remove", "setdefault", "update", "__setitem__", "set",
-    }
-)  # fmt: skip
-_SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_ignores", "lineno"})
-_WORD = re.compile(r"[^\W\d]\w*")
-_EXAMPLE = re.compile(r"^\s*(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
+# Code that this project's subject keeps in strings (kernels, templates) is long, and names nothing of Python.
+_MAX_STRING = 20_000
+_SKIPPED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 
 
 def _fields(cls: type[ast.AST]) -> tuple[tuple[str, str], ...]:
-    # The number of a field would move when an interpreter adds one in the middle: its name does not.
+    # By name: the place of a field moves when an interpreter adds one.
     return tuple((name, f"={name}") for name in sorted(cls._fields) if name not in _SKIPPED)
 
 
 _NODES = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
 _FIELDS = {cls: _fields(cls) for cls in _NODES}
-_MARKS = {cls: f"<{cls.__name__}" for cls in _FIELDS}
-
-
-class Scope:
-    """What one scope gave so far.
-
-    Attributes
-    ----------
-    out : list of str
-        The stream.
-    loads, stores : list of str
-        Plain names that it looks up; those that it binds.
-    words : list of str
-        Names that it uses whatever the scope: attributes, names of imports, dotted strings.
-    outer_names : list of str
-        Names declared global.
-    nonlocals : list of str
-        Names declared nonlocal.
-    walrus : list of str
-        Names bound by ``:=``: a comprehension hands them to the scope around it.
-    mutated : list of str
-        Plain names at the root of something that is written to or changed in place.
-    nested : list of ast.AST
-        Functions and classes right inside, last first: they are left to the caller.
-    imports : list of ast.AST
-        Import statements.
-    is_dynamic : bool
-        It asked for an attribute by a computed name.
-    has_call : bool
-        It holds a call.
-    """
-
-    __slots__ = (
-        "has_call", "imports", "is_dynamic", "loads", "mutated", "nested", "nonlocals", "out", "outer_names",
-        "stores", "walrus", "words",
-    )  # fmt: skip
-
-    def __init__(self, out: list[str]) -> None:
-        self.out = out
-        self.loads: list[str] = []
-        self.stores: list[str] = []
-        self.words: list[str] = []
-        self.outer_names: list[str] = []
-        self.nonlocals: list[str] = []
-        self.walrus: list[str] = []
-        self.mutated: list[str] = []
-        self.nested: list[Any] = []
-        self.imports: list[Any] = []
-        self.is_dynamic = False
-        self.has_call = False
-
-
-def digest(words: list[str]) -> str:
-    """16 hexadecimal digits of a stream."""
-    text = "\n".join(words).encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def example_words(doc: str) -> list[str]:
-    """Names in the examples of a docstring."""
-    if ">>>" not in doc:
-        return []
-    return [word for line in _EXAMPLE.findall(doc) for word in _WORD.findall(line)]
-
-
-def string_words(text: str) -> list[str]:
-    """Names that a string may stand for: parts of a dotted path, all names of a piece of code.
-
-    Examples
-    --------
-    >>> string_words("pkg.mod:Name"), string_words("a sentence"), string_words("import os; os.getcwd()")
-    (['pkg', 'mod', 'Name'], [], ['import', 'os', 'os', 'getcwd'])
-    """
-    if text.isidentifier():
-        return [text]
-    if text.replace(".", "_").replace(":", "_").isidentifier() or "import " in text:
-        return _WORD.findall(text)
-    return []
-
-
-def _root(node: Any) -> str:
-    """Plain name at the root of ``a.b[c].d``; empty without one."""
-    cls = node.__class__
-    while cls is ast.Attribute or cls is ast.Subscript:
-        node = node.value
-        cls = node.__class__
-    return node.id if cls is ast.Name else ""
+_MARKS = {cls: f"<{cls.__name__}" for cls in _NODES}
 
 
 def scan(scope: Scope, stack: list[Any]) -> None:  # noqa: C901  one loop: calls would double its time
     """Take in the nodes of `stack`, last first, with all below them.
 
-    Nested functions and classes are not entered but kept in ``scope.nested``.
+    No call goes as deep as the tree: a sum of thousands of terms is one. Nested functions and classes are
+    not entered but kept in ``scope.nested``.
     """
     emit, pop, push, extend = scope.out.append, stack.pop, stack.append, stack.extend
     loads, stores, words = scope.loads.append, scope.stores.append, scope.words.append
-    name_cls, attribute_cls, constant_cls, call_cls, load_cls = (
-        ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Load
-    )  # fmt: skip
+    name_cls, attribute_cls, constant_cls = ast.Name, ast.Attribute, ast.Constant
+    call_cls, load_cls = ast.Call, ast.Load
     while stack:
         node = pop()
         cls = node.__class__
@@ -153,8 +59,8 @@ def scan(scope: Scope, stack: list[Any]) -> None:  # noqa: C901  one loop: calls
             words(name)
             value = node.value
             push(value)
-            if node.ctx.__class__ is not load_cls or name in MUTATORS:
-                scope.mutated.append(_root(value))
+            if name in MUTATORS or node.ctx.__class__ is not load_cls:
+                scope.written.append(written_root(value))
         elif cls is constant_cls:
             value = node.value
             kind = value.__class__
@@ -162,10 +68,10 @@ def scan(scope: Scope, stack: list[Any]) -> None:  # noqa: C901  one loop: calls
                 # Its length says where it ends, whatever it holds.
                 emit(f"'{len(value)}")
                 emit(value)
-                if len(value) < 200 or "import " in value:
-                    scope.words.extend(string_words(value))
+                if len(value) < _MAX_STRING:
+                    scope.words += string_words(value)
             elif kind is int:
-                # Not str(): it refuses numbers of more than 4300 digits.
+                # Not as a decimal: int refuses numbers of more than 4300 digits.
                 emit(f"#{value:x}")
             else:
                 emit(f"#{kind.__name__} {value!r}")
@@ -177,16 +83,16 @@ def scan(scope: Scope, stack: list[Any]) -> None:  # noqa: C901  one loop: calls
             if keywords:
                 extend(keywords)
             push(func)
-            if (func.__class__ is name_cls and func.id in _GETTERS) or (
-                func.__class__ is attribute_cls and func.attr in _GETTERS
-            ):
-                scope.is_dynamic = scope.is_dynamic or _is_computed(node)
-        elif cls is list:
-            extend(node)
-        elif cls is str:
-            emit(node)
+            asked = func.__class__
+            if asked is name_cls:
+                if func.id in _GETTERS and _is_computed(func.id, node):
+                    scope.is_dynamic = True
+            elif asked is attribute_cls and func.attr in _GETTERS and _is_computed(func.attr, node):
+                scope.is_dynamic = True
         elif node is None:
             emit("~")
+        elif cls is str:
+            emit(node)
         elif cls in _SPECIAL:
             _SPECIAL[cls](scope, node, stack)
         else:
@@ -216,32 +122,28 @@ def _generic(scope: Scope, node: Any, stack: list[Any]) -> None:
             stack.append(value)
 
 
-def _is_computed(call: ast.Call) -> bool:
+def _is_computed(name: str, call: ast.Call) -> bool:
     """Whether a call of `getattr` and the like takes its name from anything but a string."""
-    name = getattr(call.func, "id", None) or getattr(call.func, "attr", "")
-    asked = call.args[:1] if name == "methodcaller" else call.args if name == "attrgetter" else call.args[1:2]
-    return not asked or not all(
-        isinstance(item, ast.Constant) and isinstance(item.value, str) for item in asked
-    )
+    asked = call.args if name == "attrgetter" else call.args[:1] if name == "methodcaller" else call.args[1:2]
+    return not asked or any(type(getattr(item, "value", None)) is not str for item in asked)
 
 
 def _scan_comprehension(scope: Scope, node: Any, stack: list[Any]) -> None:
+    # A scope of its own on every interpreter, though 3.12 makes no code object of most.
     inner = Scope(scope.out)
     generators = node.generators
-    # The first iterable is evaluated outside, where a name is not yet that of the target.
-    first = generators[0].iter
     parts = [node.key, node.value] if node.__class__ is ast.DictComp else [node.elt]
     scope.out.append(f"{_MARKS[node.__class__]}{len(generators)}")
     for generator in generators:
         scope.out.append(f"={len(generator.ifs)}{generator.is_async}")
         parts.append(generator.target)
-        parts.extend(generator.ifs)
-        if generator.iter is not first:
-            parts.append(generator.iter)
+        parts += generator.ifs
+    parts += [generator.iter for generator in generators[1:]]
     scan(inner, parts)
     _join(scope, inner, frozenset(inner.stores))
-    scope.walrus.extend(inner.walrus)
-    stack.append(first)
+    scope.walrus += inner.walrus
+    # The first iterable is evaluated outside, where a name is not yet that of the target.
+    stack.append(generators[0].iter)
 
 
 def _scan_lambda(scope: Scope, node: Any, stack: list[Any]) -> None:
@@ -253,15 +155,17 @@ def _scan_lambda(scope: Scope, node: Any, stack: list[Any]) -> None:
 
 
 def _join(scope: Scope, inner: Scope, own: frozenset[str]) -> None:
-    scope.loads.extend(name for name in inner.loads if name not in own)
-    scope.words.extend(inner.words)
-    scope.mutated.extend(name for name in inner.mutated if name not in own)
+    scope.loads += [name for name in inner.loads if name not in own]
+    scope.written += [root for root in inner.written if root[0] not in own]
+    scope.words += inner.words
     scope.is_dynamic |= inner.is_dynamic
+    scope.is_lazy |= inner.is_lazy
     scope.has_call |= inner.has_call
+    scope.has_code = True
 
 
 def add_arguments(scope: Scope, args: ast.arguments, outside: list[Any]) -> None:
-    """Take in parameters: names as bound in `scope`; defaults and annotations go on the stack `outside`."""
+    """Take in parameters as names bound in `scope`; defaults and annotations go on the stack `outside`."""
     emit = scope.out.append
     emit(
         f"&{len(args.posonlyargs)},{len(args.args)},{len(args.kwonlyargs)},{len(args.defaults)},"
@@ -276,8 +180,8 @@ def add_arguments(scope: Scope, args: ast.arguments, outside: list[Any]) -> None
         emit(parameter.arg)
         scope.stores.append(parameter.arg)
         outside.append(parameter.annotation)
-    outside.extend(args.defaults)
-    outside.extend(args.kw_defaults)
+    outside += args.defaults
+    outside += args.kw_defaults
 
 
 def _scan_walrus(scope: Scope, node: Any, stack: list[Any]) -> None:
@@ -288,7 +192,7 @@ def _scan_walrus(scope: Scope, node: Any, stack: list[Any]) -> None:
 
 
 def _scan_nested(scope: Scope, node: Any, _: list[Any]) -> None:
-    scope.out.append("<def" if node.__class__ is not ast.ClassDef else "<class")
+    scope.out.append("<class" if node.__class__ is ast.ClassDef else "<def")
     scope.nested.append(node)
     scope.stores.append(node.name)
 
@@ -304,36 +208,16 @@ def _scan_import(scope: Scope, node: Any, _: list[Any]) -> None:
     for alias in node.names:
         emit(alias.name)
         emit(alias.asname or "~")
-    words, stores = imported_names(node)
-    scope.words.extend(words)
-    scope.stores.extend(stores)
-
-
-def imported_names(node: ast.Import | ast.ImportFrom) -> tuple[list[str], list[str]]:
-    """Names that an import statement uses, and those that it binds."""
-    words: list[str] = []
-    stores: list[str] = []
-    if isinstance(node, ast.ImportFrom):
-        if node.module:
-            words.extend(node.module.split("."))
-        for alias in node.names:
-            words.append(alias.name)
-            stores.append(alias.asname or alias.name)
-    else:
-        for alias in node.names:
-            parts = alias.name.split(".")
-            words.extend(parts)
-            stores.append(alias.asname or parts[0])
-    return words, stores
+    words, binds = imported_words(node)
+    scope.words += words
+    scope.stores += binds
 
 
 def _scan_global(scope: Scope, node: Any, stack: list[Any]) -> None:
-    scope.outer_names.extend(node.names)
-    _generic(scope, node, stack)
-
-
-def _scan_nonlocal(scope: Scope, node: Any, stack: list[Any]) -> None:
-    scope.nonlocals.extend(node.names)
+    if node.__class__ is ast.Global:
+        scope.outer_names += node.names
+    else:
+        scope.nonlocals += node.names
     _generic(scope, node, stack)
 
 
@@ -345,27 +229,52 @@ def _scan_binder(scope: Scope, node: Any, stack: list[Any]) -> None:
     _generic(scope, node, stack)
 
 
+def _scan_class_pattern(scope: Scope, node: Any, stack: list[Any]) -> None:
+    scope.words += node.kwd_attrs
+    _generic(scope, node, stack)
+
+
+def _scan_augmented(scope: Scope, node: Any, stack: list[Any]) -> None:
+    if node.target.__class__ is ast.Name:
+        scope.loads.append(node.target.id)
+    _generic(scope, node, stack)
+
+
+def _scan_type(scope: Scope, node: Any, stack: list[Any]) -> None:
+    name = node.name
+    scope.type_names.append(name if name.__class__ is str else name.id)
+    _generic(scope, node, stack)
+
+
 def _scan_subscript(scope: Scope, node: Any, stack: list[Any]) -> None:
     scope.out.append("[")
     stack.append(node.value)
     stack.append(node.slice)
     if node.ctx.__class__ is not ast.Load:
-        scope.mutated.append(_root(node.value))
+        scope.written.append(written_root(node.value))
+
+
+def _scan_filling(scope: Scope, node: Any, stack: list[Any]) -> None:
+    scope.is_lazy = scope.is_lazy or fills_missing(node)
+    _generic(scope, node, stack)
 
 
 def _scan_joined(scope: Scope, node: Any, stack: list[Any]) -> None:
     """Formatted strings: interpreters cut their constant parts differently."""
     parts: list[Any] = []
+    text = ""
     for value in node.values:
         if value.__class__ is ast.Constant:
-            if not value.value:
-                continue
-            if parts and parts[-1].__class__ is ast.Constant:
-                parts[-1] = ast.Constant(str(parts[-1].value) + str(value.value))
-                continue
+            text += str(value.value)
+            continue
+        if text:
+            parts.append(ast.Constant(text))
+            text = ""
         parts.append(value)
+    if text:
+        parts.append(ast.Constant(text))
     scope.out.append(f'"{len(parts)}')
-    stack.extend(parts)
+    stack += parts
 
 
 def _scan_formatted(scope: Scope, node: Any, stack: list[Any]) -> None:
@@ -377,15 +286,20 @@ def _scan_formatted(scope: Scope, node: Any, stack: list[Any]) -> None:
         stack.append(spec)
 
 
+_TYPE_NAMES = ("TypeAlias", "TypeVar", "ParamSpec", "TypeVarTuple")
+_TYPES = [getattr(ast, name) for name in _TYPE_NAMES if hasattr(ast, name)]
 _SPECIAL: dict[type, Any] = {
-    **dict.fromkeys(COMPREHENSIONS, _scan_comprehension),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _scan_comprehension),
     **dict.fromkeys((*FUNCTIONS, ast.ClassDef), _scan_nested),
     **dict.fromkeys((ast.Import, ast.ImportFrom), _scan_import),
+    **dict.fromkeys((ast.Global, ast.Nonlocal), _scan_global),
     **dict.fromkeys((ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping), _scan_binder),
+    **dict.fromkeys((ast.If, ast.Try, ast.TryStar), _scan_filling),
+    **dict.fromkeys(_TYPES, _scan_type),
     ast.Lambda: _scan_lambda,
     ast.NamedExpr: _scan_walrus,
-    ast.Global: _scan_global,
-    ast.Nonlocal: _scan_nonlocal,
+    ast.MatchClass: _scan_class_pattern,
+    ast.AugAssign: _scan_augmented,
     ast.Subscript: _scan_subscript,
     ast.JoinedStr: _scan_joined,
     ast.FormattedValue: _scan_formatted,
