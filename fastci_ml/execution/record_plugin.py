@@ -112,7 +112,7 @@ class RecordPlugin:
             self.collector.guard(self._add_item_fixtures, item)
         return (yield)
 
-    @pytest.hookimpl(wrapper=True, trylast=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Outcome and time of each phase, as the other plugins left it."""
         report = yield

@@ -194,17 +194,15 @@ class Collector:
             self.pop(self._stack[-1])
         # What runs in one of these is not the doing of what is around it.
         is_apart = capture.kind in (CaptureKind.IMPORT, CaptureKind.COLLECTOR)
-        entered = self.backend.pop(is_apart=is_apart)
-        self._stack.pop()
-        for code in entered:
+        for code in self.backend.pop(is_apart=is_apart):
             capture.codes[id(code)] = code
+        # Still the innermost: what goes wrong from here on is a gap of it.
         lost = self.backend.lost()
         if lost:
-            capture.gaps[Gap.SLOT_LOST, lost] = None
-            if self._stack[1:]:
-                self.gap(Gap.SLOT_LOST, lost)
+            self.gap(Gap.SLOT_LOST, lost)
         for watch in self.watches:
             self.guard(watch.closing, capture)
+        self._stack.pop()
         number = capture.number if add_to is None else add_to
         self.writer.add_capture(number, self._closed(capture))
         # A session does not stand on its tests.
