@@ -44,6 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="record into this folder (default: .fastci/bundles)",
     )
+    group.addoption(
+        "--fastci-reverse",
+        action="store_true",
+        help="with recording: run the tests from last to first, to see what evidence owed to their order",
+    )
 
 
 # Before the conftest files are imported: what runs while they are is evidence too.

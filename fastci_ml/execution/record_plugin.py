@@ -32,10 +32,13 @@ class RecordPlugin:
         Started.
     project : str
         Folder of pytest's root from the top of the repository; empty for the top itself.
+    is_reversed : bool
+        Run the tests from last to first.
     """
 
-    def __init__(self, collector: Collector, project: str) -> None:
+    def __init__(self, collector: Collector, project: str, *, is_reversed: bool = False) -> None:
         self.collector = collector
+        self._is_reversed = is_reversed
         self._project = project
         self._collected: dict[str, int] = {}
         # Captures of fixtures of a wider scope that are set up now, by the identity of their definition.
@@ -67,6 +70,12 @@ class RecordPlugin:
                 number = self._pop(capture)
                 if number is not None:
                     self._collected[collector.nodeid] = number
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Turn the order around where that is asked for; tests that share a fixture stay together."""
+        if self._is_reversed:
+            items.reverse()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(

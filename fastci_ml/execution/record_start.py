@@ -84,7 +84,8 @@ def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
         session_id=os.environ.get("PYTEST_XDIST_TESTRUNUID", ""),
         worker=os.environ.get("PYTEST_XDIST_WORKER", ""),
     )
-    return RecordPlugin(collector, "" if project == "." else project)
+    is_reversed = bool(config.known_args_namespace.fastci_reverse)
+    return RecordPlugin(collector, "" if project == "." else project, is_reversed=is_reversed)
 
 
 def _is_controller(config: pytest.Config) -> bool:

@@ -102,6 +102,12 @@ def test_each_worker_has_a_bundle_and_the_controller_none(project):
     assert all(not bundle.gaps for bundle in found)
 
 
+def test_order_is_turned_around_on_request(project):
+    run(project, "--fastci-record", "--fastci-reverse").assert_outcomes(passed=2)
+    (bundle,) = bundles(project)
+    assert list(seen(bundle)) == ["test_lib.py::test_two", "test_lib.py::test_one"]
+
+
 def test_attempts_of_a_rerun_are_one_capture_with_the_last_outcome(project):
     project.makepyfile(
         test_flaky="""
