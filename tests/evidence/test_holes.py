@@ -6,16 +6,15 @@ what is stated here holds for each of them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from recorded_runs import OTHERS, RecordedRun, find_python, make_subject, pure_packages, record
+from interpreters import RUNNING, VERSIONS, find_python
+from recorded_runs import RecordedRun, make_subject, pure_packages, record
 
 from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap
 
-RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 CORE = "lib/core.py::"
 PARTS = "lib/fixtures.py::"
 QUIET = (
@@ -28,7 +27,6 @@ QUIET = (
     "checks_profilers.py",
     "checks_exit.py",
 )
-VERSIONS = (RUNNING, *(version for version in OTHERS if version != RUNNING))
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import shutil
@@ -20,28 +19,8 @@ from fastci_ml.evidence.bundle.source_store import SourceStore
 from fastci_ml.records.evidence import EvidenceRecord, Gap
 
 SUBJECT = Path(__file__).parent.parent / "evidence" / "subject"
-OTHERS = ("3.12", "3.13")
 # pytest and what it needs are pure Python: other interpreters run those of this environment.
 _PURE = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
-
-
-@functools.cache
-def find_python(version: str) -> str | None:
-    """Program of another interpreter, by PATH or among pyenv's; None where there is none."""
-    found = shutil.which(f"python{version}")
-    if found and _runs(found, version):
-        return found
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for program in sorted(versions.glob(f"{version}.*/bin/python"), reverse=True):
-        if _runs(str(program), version):
-            return str(program)
-    return None
-
-
-def _runs(program: str, version: str) -> bool:
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False)
-    return done.returncode == 0 and done.stdout.strip() == version
 
 
 def pure_packages(folder: Path) -> Path:
