@@ -2,7 +2,7 @@
 
 Every fault of ``mutations.toml`` that has one of the words, or every one, is put into a copy of the package,
 and the tests that must notice it are run on that copy. The table of faults and of the tests that killed them
-goes to stdout. Exit code 1 means that a fault survived.
+goes to stdout, and with ``--readme`` into the README. Exit code 1 means that a fault survived.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 600
+HEAD = "| module | fault | killed by | with |\n|---|---|---|---|"
+# The table stands between these in the README.
+START, END = "<!-- faults -->", "<!-- end of faults -->"
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ def read_mutations() -> list[Mutation]:
     return [Mutation(**{**table, "tests": tuple(table["tests"])}) for table in tables]
 
 
-def killer(mutation: Mutation) -> str | None:
-    """Return the id of the first test that fails on the fault, None when it survives."""
+def killer(mutation: Mutation) -> tuple[str, str] | None:
+    """Return the id of the first test that fails on the fault, and its error; None when it survives."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "minitrain"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", ".*", "runs", "*.egg-info"))
@@ -63,7 +66,9 @@ def killer(mutation: Mutation) -> str | None:
         )  # fmt: skip
     failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", found.stdout, re.MULTILINE)
     if found.returncode == 1 and failed:
-        return failed[1]
+        # A rank's error stands last, in the message of the error that tells of it.
+        errors = re.findall(r"^E +(?:\w+\.)*(\w+(?:Error|Exception))\b", found.stdout, re.MULTILINE)
+        return failed[1], errors[-1] if errors else "AssertionError"
     if found.returncode == 0:
         return None
     raise SystemExit(
@@ -71,21 +76,37 @@ def killer(mutation: Mutation) -> str | None:
     )
 
 
+def row_of(mutation: Mutation) -> str:
+    """Try one fault, and return its row of the table."""
+    found = killer(mutation)
+    test, error = (f"`{found[0]}`", found[1]) if found else ("**survived**", "")
+    return f"| {Path(mutation.file).stem} | {mutation.what} | {test} | {error} |"
+
+
 def main() -> int:
     """Try faults, and print what killed them."""
     parser = argparse.ArgumentParser(description="Break the trainer, and see that a test notices.")
     parser.add_argument("words", nargs="*", help="try only faults whose text or file holds one of these")
-    words = parser.parse_args().words
-    chosen = [m for m in read_mutations() if not words or any(word in f"{m.what} {m.file}" for word in words)]
-    print("| fault | module | killed by |\n|---|---|---|", flush=True)
-    n_survived = 0
+    parser.add_argument("--readme", action="store_true", help="try all, and put the table into the README")
+    options = parser.parse_args()
+    if options.readme and options.words:
+        parser.error("the README holds all faults: --readme takes no words")
+    chosen = [
+        mutation
+        for mutation in read_mutations()
+        if not options.words or any(word in f"{mutation.what} {mutation.file}" for word in options.words)
+    ]
+    print(HEAD, flush=True)
+    rows = []
     for mutation in chosen:
-        test = killer(mutation)
-        n_survived += test is None
-        print(
-            f"| {mutation.what} | {Path(mutation.file).stem} | {f'`{test}`' if test else '**survived**'} |",
-            flush=True,
-        )
+        rows.append(row_of(mutation))
+        print(rows[-1], flush=True)
+    if options.readme:
+        path = ROOT / "README.md"
+        before, _, rest = path.read_text().partition(START)
+        after = rest.partition(END)[2]
+        path.write_text("\n".join([before + START, HEAD, *sorted(rows), END + after]))
+    n_survived = sum("**survived**" in row for row in rows)
     print(f"\n{len(chosen)} faults, {n_survived} survived", file=sys.stderr)
     return min(n_survived, 1)
 
