@@ -109,20 +109,23 @@ class BodyReader:
         scope = _head([*caught, *_risks(node.body)])
         self.read(node.body, _below(place, type(node).__name__, scope))
         for number, handler in enumerate(node.handlers):
+            if handler.type is not None:
+                self._add_head(_head([handler.type]), handler, [handler.type], place)
             self.read(handler.body, _below(place, f"except{number} {handler.name}", scope))
         self.read(node.orelse, _below(place, "orelse", scope))
         self.read(node.finalbody, _below(place, "finally", scope))
 
     def _add_head(self, scope: Scope, node: Any, parts: list[Any], place: Surroundings) -> None:
         """A block for a head that does something by itself, binds names, or holds code of its own."""
+        first_line = min(part.lineno for part in parts)
         last_line = max(part.end_lineno for part in parts)
         own = Scope([*place.context, *scope.out])
         own.loads, own.words, own.stores, own.walrus = scope.loads, scope.words, scope.stores, scope.walrus
         own.is_dynamic, own.type_names = scope.is_dynamic, scope.type_names
         if scope.stores or not all(is_pure_test(part) for part in parts):
-            self._add_effect(own, describe(node), place, node.lineno, last_line)
+            self._add_effect(own, describe(node), place, first_line, last_line)
         elif scope.has_code:
-            self._add(own, f"<{describe(node)}>", BlockKind.BINDING, place, node.lineno, last_line)
+            self._add(own, f"<{describe(node)}>", BlockKind.BINDING, place, first_line, last_line)
 
     # Single statements
 
@@ -144,7 +147,11 @@ class BodyReader:
                 module = "." * one.level + (one.module or "")
                 binds, name = (module, "*"), f"{module}.*"
             last_line = node.end_lineno or node.lineno
-            self._add(scope, name, BlockKind.BINDING, place, node.lineno, last_line, binds)
+            kind = BlockKind.BINDING
+            if getattr(node, "module", "") == "__future__":
+                # It changes what all the code of the file means.
+                kind, name = BlockKind.EFFECT, f"<effect from __future__ import {alias.name}>"
+            self._add(scope, name, kind, place, node.lineno, last_line, binds)
 
     def _add_statement(self, node: ast.stmt, place: Surroundings) -> None:
         scope = Scope([*place.context])

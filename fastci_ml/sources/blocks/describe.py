@@ -60,6 +60,8 @@ def _text(node: Any, depth: int) -> str:  # noqa: C901  one line for each kind o
             return f"{type(node).__name__.lower()} {_text(node.test, deeper)}"
         case ast.With() | ast.AsyncWith():
             return f"with {', '.join(_text(item.context_expr, deeper) for item in node.items)}"
+        case ast.ExceptHandler():
+            return f"except {_text(node.type, deeper)}"
         case ast.Match():
             return f"match {_text(node.subject, deeper)}"
         case ast.Tuple() | ast.List():
