@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
-from fastci_ml.evidence.bundle.reader import Bundle
+from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
+from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.records.evidence import Capture, CaptureKind, Provenance, RunFacts
+from fastci_ml.evidence.merge.bundle_evidence import build_records
+from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
+from fastci_ml.records.evidence import Capture, CaptureKind, EvidenceRecord, Provenance, RunFacts
 
 STARTED_US = 1_790_000_000_000_000
 
@@ -73,3 +78,98 @@ def write_small_bundle(directory: Path, *, is_closed: bool = True) -> Path:
     else:
         writer.flush()
     return writer.path
+
+
+class Recording:
+    """A bundle in the making, beside the sources that its process ran; lines of code objects are real."""
+
+    def __init__(self, directory: Path, bundle_id: str = "00ab", **changes: Any) -> None:
+        self.directory = directory
+        self.writer = BundleWriter(directory, provenance(bundle_id, **changes))
+        self.store = SourceStore(directory)
+        self.path = self.writer.path
+        self._files: dict[tuple[str, str | None], int] = {}
+        self._codes: dict[tuple[int, str, int], int] = {}
+        self._texts: dict[str, str] = {}
+        self._n_tests = 0
+
+    def file(self, path: str, blob: str | None) -> int:
+        """Number of a file."""
+        key = (path, blob)
+        if key not in self._files:
+            self._files[key] = self.writer.add_file(path, blob)
+        return self._files[key]
+
+    def source(self, path: str, text: str, *, is_kept: bool = True) -> int:
+        """Number of a Python file with this content, kept beside the bundle."""
+        self._texts[path] = text
+        blob = blob_id(text.encode())
+        if is_kept:
+            self.store.put(blob, text.encode())
+        return self.file(path, blob)
+
+    def code(self, path: str, name: str, line: int | None = None) -> int:
+        """Number of a code object of a source: the first of that name, unless a line is given."""
+        file = self.file(path, blob_id(self._texts[path].encode()))
+        if line is None:
+            line = next(found for found in _lines_of(compile(self._texts[path], path, "exec"), name))
+        key = (file, name, line)
+        if key not in self._codes:
+            self._codes[key] = self.writer.add_code(*key)
+        return self._codes[key]
+
+    def capture(
+        self, kind: CaptureKind, label: str, *codes: int, number: int | None = None, **parts: Any
+    ) -> int:
+        """Write a capture; parts as in `Capture`, of any iterable."""
+        number = self.writer.new_capture() if number is None else number
+        made = {name: tuple(part) if name == "gaps" else frozenset(part) for name, part in parts.items()}
+        self.writer.add_capture(number, Capture(kind=kind, label=label, codes=frozenset(codes), **made))
+        return number
+
+    def test(self, node_id: str, *codes: int, facts: RunFacts | None = None, **parts: Any) -> int:
+        """Write a test that passed, or one with these facts."""
+        number = self.capture(CaptureKind.TEST, node_id, *codes, **parts)
+        self._n_tests += 1
+        started_us = self.writer_started_us + 1_000 * self._n_tests
+        self.writer.add_run(number, facts or RunFacts(outcome="passed", started_us=started_us, call_s=0.5))
+        return number
+
+    @property
+    def writer_started_us(self) -> int:
+        """Start of the process."""
+        return int(self.path.name.partition("-")[0])
+
+    def close(self) -> Bundle:
+        """End the bundle, and read it."""
+        self.writer.close()
+        return read_bundle(self.path)
+
+    def cut(self) -> Bundle:
+        """Leave the bundle without its end, and read it."""
+        self.writer.flush()
+        return read_bundle(self.path)
+
+
+def _lines_of(code: CodeType, name: str) -> Iterator[int]:
+    if code.co_qualname == name:
+        yield code.co_firstlineno
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _lines_of(inner, name)
+
+
+def records_of(bundle: Bundle, **options: Any) -> dict[str, EvidenceRecord]:
+    """Records of a bundle by node id, from the sources beside it alone."""
+    sources = SourcesAtHand(bundle.path.parent, bundle.path.parent / "no working tree")
+    return {record.node_id: record for record in build_records(bundle, sources, **options).records()}
+
+
+def names(record: EvidenceRecord) -> set[str]:
+    """Units of a record, in short: ``path::name``."""
+    return {f"{unit.path}::{unit.name}" for unit in record.units}
+
+
+def gap_kinds(record: EvidenceRecord) -> list[str]:
+    """Kinds of the gaps of a record, in order."""
+    return list(dict.fromkeys(gap.value for gap, _ in record.gaps))
