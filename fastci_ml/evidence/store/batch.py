@@ -23,12 +23,15 @@ class MergedBundle:
         Hex digest of the file. A bundle whose digest changed was merged before it was whole.
     gaps : tuple of (Gap, str)
         What holds for the whole bundle.
+    n_bytes : int
+        Size of the file: of two states of one bundle, which only grows, the larger one says more.
     """
 
     provenance: Provenance
     name: str
     digest: str
     gaps: tuple[tuple[Gap, str], ...] = ()
+    n_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fastci_ml.evidence.store import schema
+from fastci_ml.evidence.store.batch import MergedBundle
 from fastci_ml.evidence.store.postings import has
 from fastci_ml.evidence.store.texts import (
     Text,
@@ -17,7 +18,7 @@ from fastci_ml.evidence.store.texts import (
     kind_from_text,
     to_text,
 )
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, Provenance, UnitSeen
 
 _MASK = (1 << schema.NUMBER_BITS) - 1
 _FROM_RECORD = (
@@ -50,6 +51,23 @@ class RecordHead:
     outcome: str
     gaps: tuple[tuple[Gap, str], ...]
     sources_id: int
+
+
+def read_bundle(connection: sqlite3.Connection, bundle_id: str) -> MergedBundle | None:
+    """A bundle as it was merged last."""
+    row = connection.execute(
+        "SELECT name, digest, provenance, gaps, n_bytes FROM bundle WHERE id = ?", (bundle_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    name, digest, provenance, gaps, n_bytes = row
+    return MergedBundle(
+        provenance=Provenance(**json.loads(provenance)),
+        name=from_text(name),
+        digest=digest,
+        gaps=gaps_from_json(gaps),
+        n_bytes=n_bytes,
+    )
 
 
 def read_heads(connection: sqlite3.Connection, lane: str | None) -> Iterator[RecordHead]:

@@ -33,7 +33,8 @@ CREATE TABLE bundle (
     merged_us INTEGER NOT NULL,
     started_us INTEGER NOT NULL,
     provenance TEXT NOT NULL,   -- JSON of Provenance
-    gaps TEXT                   -- JSON; null for a complete one
+    gaps TEXT,                  -- JSON; null for a complete one
+    n_bytes INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE lane (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);

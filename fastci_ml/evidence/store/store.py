@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from fastci_ml.evidence.store import check, query, reading, schema, sources, summary, upkeep
-from fastci_ml.evidence.store.batch import MergeBatch, WriteSummary
+from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle, WriteSummary
 from fastci_ml.evidence.store.connection import connect, explained, reading_state, translated, writing
 from fastci_ml.evidence.store.draft import drafts_of
 from fastci_ml.evidence.store.reading import RecordHead
@@ -88,6 +88,11 @@ class EvidenceStore:
         with self.snapshot():
             row = self._connection.execute("SELECT digest FROM bundle WHERE id = ?", (bundle_id,)).fetchone()
         return row is not None and digest in (None, row[0])
+
+    def bundle(self, bundle_id: str) -> MergedBundle | None:
+        """A bundle as it was merged last; None where it was not."""
+        with self.snapshot():
+            return reading.read_bundle(self._connection, bundle_id)
 
     def write(self, batch: MergeBatch) -> WriteSummary:
         """Add a batch: all of it, or nothing.

@@ -81,8 +81,8 @@ def is_merged(connection: sqlite3.Connection, bundle: MergedBundle) -> bool:
 
 def _add_bundles(connection: sqlite3.Connection, bundles: Iterable[MergedBundle], merged_us: int) -> None:
     connection.executemany(
-        "INSERT OR REPLACE INTO bundle (id, name, digest, merged_us, started_us, provenance, gaps) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO bundle (id, name, digest, merged_us, started_us, provenance, gaps, n_bytes) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             (
                 bundle.provenance.bundle_id,
@@ -92,6 +92,7 @@ def _add_bundles(connection: sqlite3.Connection, bundles: Iterable[MergedBundle]
                 bundle.provenance.started_us,
                 to_json(asdict(bundle.provenance)),
                 gaps_to_json(bundle.gaps),
+                bundle.n_bytes,
             )
             for bundle in bundles
         ),
