@@ -243,13 +243,14 @@ def _risks(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     return (node for node in body if may_raise(node))
 
 
-def _targets(node: Any) -> Iterator[str]:
+def _targets(node: Any) -> list[str]:
     """Plain names that a statement assigns to, in the order of the text."""
-    for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]:
-        if target is not None:
-            for item in ast.walk(target):
-                if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
-                    yield item.id
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    if len(targets) == 1 and isinstance(targets[0], ast.Name):
+        return [targets[0].id]
+    items = [item for target in targets if target is not None for item in ast.walk(target)]
+    names = [item for item in items if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load)]
+    return [item.id for item in sorted(names, key=lambda item: (item.lineno, item.col_offset))]
 
 
 def _is_memo(node: Any) -> bool:

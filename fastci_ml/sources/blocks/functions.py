@@ -109,7 +109,7 @@ def add_function(ledger: Ledger, node: Any, place: Surroundings) -> Scope:
     block = ledger.add(
         body_scope,
         index=index,
-        loads=declared.union(free, header.loads) - place.hidden.difference(declared),
+        loads=declared.union(frozenset(free).union(header.loads) - place.hidden),
         words=place.reads.union(parameters, body_scope.words, header.words, example_words(doc)),
         name=name,
         kind=BlockKind.FUNCTION,
@@ -122,7 +122,8 @@ def add_function(ledger: Ledger, node: Any, place: Surroundings) -> Scope:
     )
     used = Scope([block.fingerprint])
     used.loads = free + header.loads
-    used.words = body_scope.words + header.words
+    # What it declares global is so for the functions around it as well, whatever names they bind.
+    used.words = [*body_scope.words, *header.words, *declared]
     used.is_dynamic = body_scope.is_dynamic
     return used
 

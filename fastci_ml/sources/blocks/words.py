@@ -16,13 +16,15 @@ def string_words(text: str) -> list[str]:
 
     Examples
     --------
-    >>> string_words("name"), string_words("pkg.mod:Name"), string_words("a sentence of pkg.Name.")
+    >>> string_words(".name"), string_words("pkg.mod:Name"), string_words("a sentence of pkg.Name.")
     (['name'], ['pkg', 'mod', 'Name'], ['pkg', 'Name'])
     >>> string_words("import os; print(os)"), string_words("nothing")
     (['import', 'os', 'print', 'os'], ['nothing'])
     """
-    if text.isidentifier():
-        return [text]
+    # `.name` is one of a package's own modules, in tables of lazy imports.
+    name = text.lstrip(".")
+    if name.isidentifier():
+        return [name]
     if "import " in text:
         return _WORD.findall(text)
     if "." in text or ":" in text:
