@@ -93,8 +93,11 @@ def _things(connection: sqlite3.Connection) -> dict[int, frozenset[int]]:
 def _problems_of_postings(
     connection: sqlite3.Connection, segment: Segment, things: dict[int, frozenset[int]]
 ) -> Iterator[str]:
-    rows = connection.execute("SELECT role, thing, ids FROM posting WHERE segment = ?", (segment.id,))
-    for role, thing, blob in rows:
+    rows = connection.execute(
+        "SELECT id, ids FROM posting WHERE id >= ? AND id < ?", schema.posting_keys(segment.id)
+    )
+    for key, blob in rows:
+        role, thing = schema.role_of(key), schema.thing_of(key)
         place = f"segment {segment.id}, role {role}, thing {thing}"
         if role not in things or thing not in things[role]:
             yield f"{place}: unknown"

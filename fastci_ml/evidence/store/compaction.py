@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, groupby
+from operator import itemgetter
 
 from fastci_ml.evidence.store.postings import pack, unpack
+from fastci_ml.evidence.store.schema import posting_key, posting_keys, role_of, thing_of
 from fastci_ml.evidence.store.segments import Segment, add_segment, drop, segments_of
 
 # A query looks into each segment, so there are few.
 MAX_SEGMENTS = 8
+_SELECT = "SELECT id, ids FROM posting WHERE id >= ? AND id < ? ORDER BY id"
 
 
 def compact_overdue(connection: sqlite3.Connection, lane: int, scope: str) -> int:
@@ -62,8 +65,12 @@ def _rewrite(connection: sqlite3.Connection, segments: Sequence[Segment]) -> int
             ((new.base + to, segment.base + number) for number, to in enumerate(numbers) if to),
         )
     connection.executemany(
-        "INSERT INTO posting (segment, role, thing, ids) VALUES (?, ?, ?, ?)",
-        ((new.id, role, thing, pack(ids)) for role, thing, ids in _merged(connection, segments, maps) if ids),
+        "INSERT INTO posting (id, ids) VALUES (?, ?)",
+        (
+            (posting_key(new.id, role, thing), pack(ids))
+            for role, thing, ids in _merged(connection, segments, maps)
+            if ids
+        ),
     )
     for segment in segments:
         drop(connection, segment)
@@ -74,19 +81,22 @@ def _merged(
     connection: sqlite3.Connection, segments: Sequence[Segment], maps: dict[int, list[int]]
 ) -> Iterator[tuple[int, int, list[int]]]:
     """Role, thing and new numbers of each posting list, in the order of the keys."""
-    # What is inserted meanwhile belongs to another segment, so these cursors never come to it.
+    # What is inserted meanwhile has higher keys, so these cursors never come to it.
     streams = [
-        connection.execute(
-            "SELECT role, thing, segment, ids FROM posting WHERE segment = ? ORDER BY role, thing",
-            (segment.id,),
-        )
+        _lists(connection.execute(_SELECT, posting_keys(segment.id)), maps[segment.id])
         for segment in segments
     ]
     # Rows with equal keys come in the order of the segments, and so do their new numbers.
-    rows = heapq.merge(*streams, key=lambda row: (row[0], row[1]))
-    for (role, thing), group in groupby(rows, key=lambda row: (row[0], row[1])):
+    for (role, thing), group in groupby(heapq.merge(*streams, key=itemgetter(0)), key=itemgetter(0)):
         ids: list[int] = []
-        for _, _, segment, blob in group:
-            moved = list(map(maps[segment].__getitem__, unpack(blob)))
+        for _, numbers, blob in group:
+            moved = list(map(numbers.__getitem__, unpack(blob)))
             ids.extend(compress(moved, moved))
         yield role, thing, ids
+
+
+def _lists(
+    rows: Iterable[tuple[int, bytes]], numbers: list[int]
+) -> Iterator[tuple[tuple[int, int], list[int], bytes]]:
+    for key, blob in rows:
+        yield (role_of(key), thing_of(key)), numbers, blob

@@ -13,7 +13,6 @@ from fastci_ml.evidence.store import schema
 
 # How long one process waits for another's transaction; a module constant, so that a test need not wait.
 BUSY_TIMEOUT_S = 60.0
-_PAGE_BYTES = 4096
 _CACHE_KIB = 64 << 10
 
 
@@ -66,7 +65,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, create: bool, read_o
             f"{path}: schema {found}, expected {schema.VERSION}; it is opened for reading only",
             hint="fastci-ml merge",
         )
-    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    if found is None:
+        # Before the first table, or never. So the transaction of a compaction can shrink the file, too.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     with writing(connection):
         # Asked again: another process may have been here before us.
         found = _version(connection, path)
@@ -148,7 +149,7 @@ def explained(path: Path, error: sqlite3.Error) -> EvidenceError:
     folder = _quoted(path.parent)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return EvidenceError(
-            f"{path}: another process has been writing for {BUSY_TIMEOUT_S:g} s: {error}",
+            f"{path}: another process has kept it for {BUSY_TIMEOUT_S:g} s: {error}",
             hint=f"wait for it, then repeat the command; who it is: fuser -v {_quoted(path)}",
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from fastci_ml.evidence.store.texts import Text, blocks_to_blob, to_digits, to_text
+from fastci_ml.evidence.store.texts import (
+    Text,
+    blocks_to_blob,
+    kind_to_code,
+    split_node_id,
+    to_digits,
+    to_text,
+)
 from fastci_ml.records.evidence import UnitSeen
 from fastci_ml.sources.blocks.block import Block
 
@@ -24,7 +31,7 @@ class Dictionary:
         self._lanes: dict[str, int] = {}
         self._files: dict[str, int] = {}
         self._versions: dict[tuple[str, str | None], int] = {}
-        self._units: dict[int, dict[tuple[Text, bytes, str], int]] = {}
+        self._units: dict[int, dict[tuple[Text, bytes, int], int]] = {}
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM unit_version").fetchone()
         self._last_unit: int = last
 
@@ -38,7 +45,8 @@ class Dictionary:
 
     def test(self, node_id: str) -> int:
         """Id of a test; not remembered, since each is asked for once."""
-        return self._id({}, node_id, "test", "node_id")
+        file, rest = split_node_id(node_id)
+        return self._find("test", {"file": self.file(file), "rest": to_text(rest)})
 
     def _id(self, known: dict[str, int], text: str, table: str, column: str) -> int:
         found = known.get(text)
@@ -88,7 +96,7 @@ class Dictionary:
                 "SELECT name, fingerprint, kind, id FROM unit_version WHERE file = ?", (file,)
             )
             units = self._units[file] = {(name, print_, kind): id_ for name, print_, kind, id_ in rows}
-        key = (to_text(unit.name), to_digits(unit.fingerprint), unit.kind.value)
+        key = (to_text(unit.name), to_digits(unit.fingerprint), kind_to_code(unit.kind))
         found = units.get(key)
         if found is None:
             self._last_unit += 1

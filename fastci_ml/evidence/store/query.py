@@ -121,12 +121,11 @@ def _lists(
     for place, segment in enumerate(segments):
         for some in _slices(things, _N_THINGS):
             rows = connection.execute(
-                "SELECT thing, ids FROM posting WHERE segment = ? AND role = ? "  # noqa: S608
-                f"AND thing IN ({_marks(some)})",
-                (segment.id, role, *some),
+                f"SELECT id, ids FROM posting WHERE id IN ({_marks(some)})",  # noqa: S608
+                [schema.posting_key(segment.id, role, thing) for thing in some],
             )
-            for thing, blob in rows:
-                yield thing, place, blob
+            for key, blob in rows:
+                yield schema.thing_of(key), place, blob
 
 
 def _slices(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -15,7 +15,9 @@ from fastci_ml.evidence.store.texts import (
     facts_from_json,
     from_text,
     gaps_from_json,
-    kind_from_text,
+    kind_from_code,
+    names_from_json,
+    split_node_id,
     to_text,
 )
 from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, Provenance, UnitSeen
@@ -23,7 +25,7 @@ from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, Provenance
 _MASK = (1 << schema.NUMBER_BITS) - 1
 _FROM_RECORD = (
     "FROM placed_record r JOIN lane l ON l.id = r.lane JOIN test t ON t.id = r.test "
-    "JOIN origin o ON o.id = r.origin "
+    "JOIN file tf ON tf.id = t.file JOIN origin o ON o.id = r.origin "
 )
 
 
@@ -74,15 +76,15 @@ def read_heads(connection: sqlite3.Connection, lane: str | None) -> Iterator[Rec
     """Records in force of a lane, or of all, by record id."""
     # All rows at once: an open cursor would keep others from writing.
     rows = connection.execute(
-        "SELECT r.id, t.node_id, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, r.gaps, "
-        f"o.id {_FROM_RECORD} WHERE ?1 IS NULL OR l.name = ?1 ORDER BY r.id",
+        "SELECT r.id, tf.path, t.rest, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, "
+        f"r.gaps, o.id {_FROM_RECORD} WHERE ?1 IS NULL OR l.name = ?1 ORDER BY r.id",
         (None if lane is None else to_text(lane),),
     ).fetchall()
     return (
         RecordHead(
             record_id=record_id,
-            node_id=from_text(node_id),
-            lane=from_text(lane_name),
+            node_id=from_text(path) + from_text(rest),
+            lane=from_text(name),
             scope=scope,
             commit=commit,
             recorded_us=recorded_us,
@@ -91,7 +93,7 @@ def read_heads(connection: sqlite3.Connection, lane: str | None) -> Iterator[Rec
             gaps=gaps_from_json(gaps),
             sources_id=origin,
         )
-        for record_id, node_id, lane_name, scope, commit, recorded_us, backend, outcome, gaps, origin in rows
+        for record_id, path, rest, name, scope, commit, recorded_us, backend, outcome, gaps, origin in rows
     )
 
 
@@ -102,9 +104,9 @@ def read_records(
     rows = connection.execute(
         "SELECT r.id, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, r.gaps, r.facts, "
         f"a.environ, a.native_readers {_FROM_RECORD} JOIN traits a ON a.id = r.traits "
-        "WHERE t.node_id = ?1 AND (?2 IS NULL OR l.name = ?2) AND (?3 IS NULL OR r.scope = ?3) "
+        "WHERE tf.path = ?1 AND t.rest = ?2 AND (?3 IS NULL OR l.name = ?3) AND (?4 IS NULL OR r.scope = ?4) "
         "ORDER BY r.recorded_us DESC, r.id DESC",
-        (to_text(node_id), None if lane is None else to_text(lane), scope),
+        (*map(to_text, split_node_id(node_id)), None if lane is None else to_text(lane), scope),
     ).fetchall()
     found = []
     for (
@@ -133,10 +135,10 @@ def read_records(
                 reads=_files(connection, segment, schema.READ, number),
                 listings=_files(connection, segment, schema.LISTING, number),
                 roots=frozenset(_roots(connection, segment, number)),
-                environ=frozenset(json.loads(environ)),
-                native_readers=tuple(json.loads(native)),
+                environ=frozenset(names_from_json(environ)),
+                native_readers=names_from_json(native),
                 gaps=gaps_from_json(gaps),
-                facts=facts_from_json(outcome, facts),
+                facts=facts_from_json(outcome, recorded_us, facts),
             )
         )
     return found
@@ -146,9 +148,9 @@ def _units(connection: sqlite3.Connection, segment: int, number: int) -> frozens
     # Every list of the segment is looked through: the way back is asked for one test at a time, by a person,
     # and an index for it would double the store.
     rows = connection.execute(
-        "SELECT thing, ids FROM posting WHERE segment = ? AND role = ?", (segment, schema.UNIT)
+        "SELECT id, ids FROM posting WHERE id >= ? AND id < ?", schema.posting_keys(segment, schema.UNIT)
     )
-    executed = {thing for thing, ids in rows if has(ids, number)}
+    executed = {schema.thing_of(key) for key, ids in rows if has(ids, number)}
     versions = connection.execute(
         "SELECT f.path, v.name, v.kind, v.fingerprint, v.id FROM unit_version v JOIN file f ON f.id = v.file"
     )
@@ -156,7 +158,7 @@ def _units(connection: sqlite3.Connection, segment: int, number: int) -> frozens
         UnitSeen(
             path=from_text(path),
             name=from_text(name),
-            kind=kind_from_text(kind),
+            kind=kind_from_code(kind),
             fingerprint=fingerprint.hex(),
         )
         for path, name, kind, fingerprint, version in versions
@@ -166,9 +168,9 @@ def _units(connection: sqlite3.Connection, segment: int, number: int) -> frozens
 
 def _files(connection: sqlite3.Connection, segment: int, role: int, number: int) -> frozenset[FileSeen]:
     rows: Iterator[tuple[Text, bytes, bytes]] = connection.execute(
-        "SELECT f.path, v.blob, p.ids FROM posting p JOIN file_version v ON v.id = p.thing "
-        "JOIN file f ON f.id = v.file WHERE p.segment = ? AND p.role = ?",
-        (segment, role),
+        "SELECT f.path, v.blob, p.ids FROM posting p JOIN file_version v ON v.id = p.id - ?1 "
+        "JOIN file f ON f.id = v.file WHERE p.id >= ?1 AND p.id < ?2",
+        schema.posting_keys(segment, role),
     )
     return frozenset(
         FileSeen(path=from_text(path), blob=blob.hex() or None)
@@ -179,8 +181,7 @@ def _files(connection: sqlite3.Connection, segment: int, role: int, number: int)
 
 def _roots(connection: sqlite3.Connection, segment: int, number: int) -> list[str]:
     rows: Iterator[tuple[Text, bytes]] = connection.execute(
-        "SELECT f.path, p.ids FROM posting p JOIN file f ON f.id = p.thing "
-        "WHERE p.segment = ? AND p.role = ?",
-        (segment, schema.ROOT),
+        "SELECT f.path, p.ids FROM posting p JOIN file f ON f.id = p.id - ?1 WHERE p.id >= ?1 AND p.id < ?2",
+        schema.posting_keys(segment, schema.ROOT),
     )
     return [from_text(path) for path, ids in rows if has(ids, number)]

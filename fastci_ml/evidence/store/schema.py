@@ -14,14 +14,40 @@ from collections.abc import Callable
 APPLICATION_ID = 0x66434965
 VERSION = 1
 
-# What a posting list says of its records; `thing` in table posting is an id of the table named here.
+# What a posting list says of its records. What it is about has its id in the table that is named first.
 UNIT = 1  # unit_version: executed it
 READ = 2  # file_version: opened it for reading
 LISTING = 3  # file_version: listed the directory
 ROOT = 4  # file: import closure starts there
+ROLES = (UNIT, READ, LISTING, ROOT)
 
 # Lower part of a record's id: its number in its segment.
 NUMBER_BITS = 32
+THING_BITS = 32
+_ROLE_BITS = 4
+
+
+def posting_key(segment: int, role: int, thing: int) -> int:
+    """Id of a row of table posting. One number takes a tenth less room than a key of three columns."""
+    return (segment << _ROLE_BITS | role) << THING_BITS | thing
+
+
+def posting_keys(segment: int, role: int | None = None) -> tuple[int, int]:
+    """First key, and the one after the last, of a role in a segment, or of the segment."""
+    if role is None:
+        return posting_key(segment, 0, 0), posting_key(segment + 1, 0, 0)
+    return posting_key(segment, role, 0), posting_key(segment, role + 1, 0)
+
+
+def thing_of(key: int) -> int:
+    """What a row of table posting is about."""
+    return key & ((1 << THING_BITS) - 1)
+
+
+def role_of(key: int) -> int:
+    """What a row of table posting says of it."""
+    return key >> THING_BITS & ((1 << _ROLE_BITS) - 1)
+
 
 TABLES = """
 -- A bundle that was merged, so that merging it again is nothing. Its digest is of the file: a bundle that has
@@ -39,7 +65,13 @@ CREATE TABLE bundle (
 
 CREATE TABLE lane (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
-CREATE TABLE test (id INTEGER PRIMARY KEY, node_id TEXT NOT NULL UNIQUE);
+-- Node id in two: its file, and the rest of it with the first "::".
+CREATE TABLE test (
+    id INTEGER PRIMARY KEY,
+    file INTEGER NOT NULL REFERENCES file,
+    rest TEXT NOT NULL,
+    UNIQUE (file, rest)
+);
 
 CREATE TABLE file (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
 
@@ -57,7 +89,7 @@ CREATE TABLE unit_version (
     file INTEGER NOT NULL REFERENCES file,
     name TEXT NOT NULL,
     fingerprint BLOB NOT NULL,
-    kind TEXT NOT NULL,
+    kind INTEGER NOT NULL,      -- 1 function, 2 class, 3 binding, 4 effect, 5 file
     id INTEGER NOT NULL,
     PRIMARY KEY (file, name, fingerprint, kind)
 ) WITHOUT ROWID;
@@ -111,12 +143,10 @@ FROM record r JOIN segment s ON s.id = r.id >> 32;
 
 -- The inverted index. `ids` are numbers within the segment, dead ones included.
 CREATE TABLE posting (
-    segment INTEGER NOT NULL REFERENCES segment,
-    role INTEGER NOT NULL,      -- 1 unit, 2 read, 3 listing, 4 root
-    thing INTEGER NOT NULL,
-    ids BLOB NOT NULL,
-    PRIMARY KEY (segment, role, thing)
-) WITHOUT ROWID;
+    -- segment * 2^36 + role * 2^32 + thing; roles: 1 unit, 2 read, 3 listing, 4 root
+    id INTEGER PRIMARY KEY,
+    ids BLOB NOT NULL
+);
 
 -- Who imported whom; seen_us is not before any record of the merges that saw it.
 CREATE TABLE edge (

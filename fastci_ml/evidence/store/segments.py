@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fastci_ml.evidence.store.postings import pack, unpack
-from fastci_ml.evidence.store.schema import NUMBER_BITS
+from fastci_ml.evidence.store.schema import NUMBER_BITS, posting_keys
 from fastci_ml.evidence.store.texts import to_text
 
 
@@ -91,5 +91,5 @@ def bury(connection: sqlite3.Connection, record_ids: Iterable[int]) -> None:
 
 def drop(connection: sqlite3.Connection, segment: Segment) -> None:
     """Remove a segment whose records have no rows any more."""
-    connection.execute("DELETE FROM posting WHERE segment = ?", (segment.id,))
+    connection.execute("DELETE FROM posting WHERE id >= ? AND id < ?", posting_keys(segment.id))
     connection.execute("DELETE FROM segment WHERE id = ?", (segment.id,))

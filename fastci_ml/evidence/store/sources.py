@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastci_ml.evidence.store.postings import unpack
-from fastci_ml.evidence.store.texts import blocks_from_blob, from_text, kind_from_text, to_digits, to_text
+from fastci_ml.evidence.store.texts import blocks_from_blob, from_text, kind_from_code, to_digits, to_text
 from fastci_ml.records.evidence import UnitSeen
 from fastci_ml.sources.blocks.block import Block
 
@@ -88,7 +88,7 @@ def read_import_units(connection: sqlite3.Connection, lane: str) -> list[tuple[s
             UnitSeen(
                 path=from_text(path),
                 name=from_text(name),
-                kind=kind_from_text(kind),
+                kind=kind_from_code(kind),
                 fingerprint=fingerprint.hex(),
             ),
         )

@@ -27,8 +27,6 @@ from fastci_ml.evidence.store.writing import add_batch
 from fastci_ml.records.evidence import EvidenceRecord, UnitSeen
 from fastci_ml.sources.blocks.block import Block
 
-_VACUUM_RATIO = 0.25
-
 
 class EvidenceStore:
     """Runtime evidence in one SQLite file; use `open`, and close it, best by ``with``.
@@ -102,10 +100,11 @@ class EvidenceStore:
         EvidenceError
             If the file cannot be written, or another process writes for more than a minute.
         ValueError
-            If a fingerprint or blob id is not of hexadecimal digits.
+            If a fingerprint or blob id is not of hexadecimal digits, or this store is within a `snapshot`.
         """
         # Records are gone through before others are kept from writing.
         drafts = drafts_of(batch.records)
+        self._refuse_within_snapshot()
         with translated(self.path), writing(self._connection):
             return add_batch(self._connection, batch, drafts)
 
@@ -233,6 +232,7 @@ class EvidenceStore:
         return self._keep_up(older_than_us=older_than_us, drop_trunk_older_than_us=drop_trunk_older_than_us)
 
     def _keep_up(self, *, older_than_us: int | None, drop_trunk_older_than_us: int | None) -> UpkeepSummary:
+        self._refuse_within_snapshot()
         connection = self._connection
         with translated(self.path):
             n_before = summary.n_bytes(connection)
@@ -245,16 +245,15 @@ class EvidenceStore:
                         drop_trunk_older_than_us=drop_trunk_older_than_us,
                     )
                 n_segments = upkeep.compact_all(connection)
-            (n_free,) = connection.execute("PRAGMA freelist_count").fetchone()
-            (n_pages,) = connection.execute("PRAGMA page_count").fetchone()
-            # A transaction of its own, and none is lost if it does not come to its end.
-            if n_free > _VACUUM_RATIO * n_pages:
-                connection.execute("VACUUM")
             return UpkeepSummary(
                 n_records=n_records,
                 n_segments=n_segments,
                 n_freed_bytes=n_before - summary.n_bytes(connection),
             )
+
+    def _refuse_within_snapshot(self) -> None:
+        if self._connection.in_transaction:
+            raise ValueError("within a snapshot nothing is written")
 
     def check(self) -> list[str]:
         """What is wrong with the store, a line each; empty for a sound one."""

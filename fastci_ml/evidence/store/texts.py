@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.records.evidence import BlockKind, Gap, RunFacts
 from fastci_ml.sources.blocks.block import Block
 
 Text: TypeAlias = str | bytes
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+# Stable: they are in files.
+_KIND_CODES = {
+    BlockKind.FUNCTION: 1,
+    BlockKind.CLASS: 2,
+    BlockKind.BINDING: 3,
+    BlockKind.EFFECT: 4,
+    BlockKind.FILE: 5,
+}
+_KINDS = {code: kind for kind, code in _KIND_CODES.items()}
 _FLAGS = ("is_dynamic", "reads_doc", "is_memo")
 
 
@@ -35,7 +47,20 @@ def to_text(text: str) -> Text:
 
 def from_text(value: Text) -> str:
     """Inverse of `to_text`."""
-    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+    if isinstance(value, str):
+        return value
+    with _undamaged("a path or node id"):
+        return value.decode("utf-8", "surrogatepass")
+
+
+@contextmanager
+def _undamaged(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, zlib.error) as error:
+        raise EvidenceError(
+            f"the evidence store is damaged: {what} cannot be read: {error}", hint="fastci-ml doctor"
+        ) from error
 
 
 def to_digits(digits: str) -> bytes:
@@ -60,43 +85,72 @@ def gaps_from_json(value: str | None) -> tuple[tuple[Gap, str], ...]:
     """Inverse of `gaps_to_json`."""
     if value is None:
         return ()
+    with _undamaged("a list of gaps"):
+        given = [(str(gap), str(detail)) for gap, detail in json.loads(value)]
+    return tuple((_known(Gap, gap), detail) for gap, detail in given)
+
+
+def names_from_json(value: str) -> tuple[str, ...]:
+    """Names, of which `to_json` wrote a list."""
+    with _undamaged("a list of names"):
+        return tuple(map(str, json.loads(value)))
+
+
+def kind_to_code(kind: BlockKind) -> int:
+    """Column value of a kind."""
+    return _KIND_CODES[kind]
+
+
+def kind_from_code(code: int) -> BlockKind:
+    """Inverse of `kind_to_code`."""
+    return _known(_KINDS.__getitem__, code)
+
+
+def _known(known: Callable[[_K], _V], value: _K) -> _V:
     try:
-        return tuple((Gap(gap), detail) for gap, detail in json.loads(value))
-    except ValueError as error:
-        raise _of_later_release(error) from error
+        return known(value)
+    except (ValueError, KeyError) as error:
+        raise EvidenceError(
+            f"the evidence store holds {value!r}: written by a later fastci-ml, or damaged",
+            hint="pip install --upgrade fastci-ml; fastci-ml doctor",
+        ) from error
 
 
-def kind_from_text(value: str) -> BlockKind:
-    """Kind of a block."""
-    try:
-        return BlockKind(value)
-    except ValueError as error:
-        raise _of_later_release(error) from error
+def split_node_id(node_id: str) -> tuple[str, str]:
+    """File of a test, and the rest of its node id: together they are the node id again.
+
+    Examples
+    --------
+    >>> split_node_id("tests/test_a.py::A::test_b[x::y]")
+    ('tests/test_a.py', '::A::test_b[x::y]')
+    """
+    file, mark, rest = node_id.partition("::")
+    return file, mark + rest
 
 
-def _of_later_release(error: ValueError) -> EvidenceError:
-    return EvidenceError(
-        f"the evidence was written by a later fastci-ml: {error}", hint="pip install --upgrade fastci-ml"
-    )
+def facts_to_json(facts: RunFacts, recorded_us: int) -> str:
+    """Facts of a run but for its outcome, which has a column.
 
-
-def facts_to_json(facts: RunFacts) -> str:
-    """Facts of a run but for its outcome, which has a column; what is as by default is left out."""
-    given = {}
+    What is as by default is left out, and so is a start at the time of the record.
+    """
+    given: dict[str, Any] = {}
     for spec in fields(facts):
         value = getattr(facts, spec.name)
         default = spec.default_factory() if spec.default_factory is not MISSING else spec.default
         if spec.name != "outcome" and value != default:
             given[spec.name] = value
+    if given.get("started_us") == recorded_us:
+        del given["started_us"]
     return _encode(given)
 
 
-def facts_from_json(outcome: str, value: str) -> RunFacts:
+def facts_from_json(outcome: str, recorded_us: int, value: str) -> RunFacts:
     """Inverse of `facts_to_json`; what a later release added is passed over."""
-    given: Mapping[str, Any] = json.loads(value)
-    known = {spec.name: given[spec.name] for spec in fields(RunFacts) if spec.name in given}
-    known = {name: tuple(item) if isinstance(item, list) else item for name, item in known.items()}
-    return RunFacts(outcome=outcome, **known)
+    with _undamaged("what is known of a run"):
+        given: Mapping[str, Any] = json.loads(value)
+        known = {spec.name: given[spec.name] for spec in fields(RunFacts) if spec.name in given}
+        known = {name: tuple(item) if isinstance(item, list) else item for name, item in known.items()}
+        return RunFacts(**{"outcome": outcome, "started_us": recorded_us, **known})
 
 
 def blocks_to_blob(blocks: Iterable[Block]) -> bytes:
@@ -121,20 +175,21 @@ def blocks_to_blob(blocks: Iterable[Block]) -> bytes:
 
 def blocks_from_blob(value: bytes) -> tuple[Block, ...]:
     """Inverse of `blocks_to_blob`."""
-    return tuple(
-        Block(
-            name=name,
-            kind=kind_from_text(kind),
-            first_line=first,
-            last_line=last,
-            fingerprint=fingerprint,
-            doc_fingerprint=doc,
-            owner=owner,
-            binds=tuple(binds),
-            reads=frozenset(reads),
-            **{flag: flag in flags for flag in _FLAGS},
+    with _undamaged("the blocks of a file"):
+        return tuple(
+            Block(
+                name=name,
+                kind=_known(BlockKind, kind),
+                first_line=first,
+                last_line=last,
+                fingerprint=fingerprint,
+                doc_fingerprint=doc,
+                owner=owner,
+                binds=tuple(binds),
+                reads=frozenset(reads),
+                **{flag: flag in flags for flag in _FLAGS},
+            )
+            for name, kind, first, last, fingerprint, doc, owner, binds, reads, flags in json.loads(
+                zlib.decompress(value)
+            )
         )
-        for name, kind, first, last, fingerprint, doc, owner, binds, reads, flags in json.loads(
-            zlib.decompress(value)
-        )
-    )

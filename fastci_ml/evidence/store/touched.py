@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -35,22 +36,26 @@ class Touched(Generic[K]):
 
     @property
     def keys(self) -> list[K]:
-        """What was touched by any record, dead ones included, in the order of the question."""
+        """What was touched by any record, dead ones included."""
         return list(self._lists)
 
-    def record_ids(self, keys: Iterable[K] | None = None) -> list[int]:
+    def record_ids(self, keys: Iterable[K] | None = None) -> array[int]:
         """Records in force that touched any of `keys`, or anything asked for; ascending."""
         by_segment: dict[int, list[bytes]] = {}
         chosen = self._lists.values() if keys is None else (self._lists.get(key, []) for key in keys)
         for lists in chosen:
             for place, blob in lists:
                 by_segment.setdefault(place, []).append(blob)
-        found: list[int] = []
+        found = []
         for place in sorted(by_segment):
             segment = self._segments[place]
-            numbers = unite(by_segment[place], segment.dead, segment.n_records)
-            found.extend(map(segment.base.__add__, numbers))
-        return found
+            found.append(unite(by_segment[place], segment.dead, segment.n_records, segment.base))
+        # Mostly there is one large segment: it is not copied.
+        if not found:
+            return array("q")
+        for more in found[1:]:
+            found[0].extend(more)
+        return found[0]
 
     def reasons(self) -> dict[int, list[K]]:
         """For each record in force that touched anything, what; in order of record id."""
@@ -79,10 +84,11 @@ def node_ids_of(connection: sqlite3.Connection, record_ids: Sequence[int]) -> li
         some = record_ids[first : first + _MARKS]
         marks = ", ".join("?" * len(some))
         rows = connection.execute(
-            f"SELECT r.id, t.node_id FROM record r JOIN test t ON t.id = r.test WHERE r.id IN ({marks})",  # noqa: S608
+            "SELECT r.id, f.path, t.rest FROM record r JOIN test t ON t.id = r.test "  # noqa: S608
+            f"JOIN file f ON f.id = t.file WHERE r.id IN ({marks})",
             some,
         )
-        found.update((record_id, from_text(node_id)) for record_id, node_id in rows)
+        found.update((record_id, from_text(path) + from_text(rest)) for record_id, path, rest in rows)
     if len(found) < len(set(record_ids)):
         raise EvidenceError(
             "the evidence was changed while it was read", hint="repeat the command when no merge is running"

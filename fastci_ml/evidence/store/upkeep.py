@@ -56,7 +56,19 @@ def compact_all(connection: sqlite3.Connection) -> int:
     scopes = sorted({(segment.lane, segment.scope) for segment in all_segments(connection)})
     n_segments = sum(compact_scope(connection, lane, scope) for lane, scope in scopes)
     _sweep(connection)
+    _give_back(connection)
     return n_segments
+
+
+def _give_back(connection: sqlite3.Connection) -> None:
+    """Shrink the file by its free pages, within the caller's transaction."""
+    n_before = -1
+    (n_free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    while n_free not in (0, n_before):
+        # SQLite frees a page at each step of this statement, and Python's module takes one step only.
+        connection.execute("PRAGMA incremental_vacuum")
+        n_before = n_free
+        (n_free,) = connection.execute("PRAGMA freelist_count").fetchone()
 
 
 def _sweep(connection: sqlite3.Connection) -> None:
@@ -68,17 +80,27 @@ def _sweep(connection: sqlite3.Connection) -> None:
     for table in ("edge", "import_unit"):
         connection.execute(
             f"DELETE FROM {table} WHERE NOT EXISTS "  # noqa: S608
-            f"(SELECT 1 FROM oldest o WHERE o.lane = {table}.lane AND o.recorded_us <= {table}.seen_us)"
+            f"(SELECT 1 FROM temp.oldest o WHERE o.lane = {table}.lane AND o.recorded_us <= {table}.seen_us)"
         )
-    connection.execute("DROP TABLE oldest")
+    connection.execute("DROP TABLE temp.oldest")
+    connection.execute("CREATE TEMP TABLE used (role, thing, PRIMARY KEY (role, thing)) WITHOUT ROWID")
+    for segment in all_segments(connection):
+        keys = connection.execute(
+            "SELECT id FROM posting WHERE id >= ? AND id < ?", schema.posting_keys(segment.id)
+        )
+        connection.executemany(
+            "INSERT OR IGNORE INTO temp.used VALUES (?, ?)",
+            ((schema.role_of(key), schema.thing_of(key)) for (key,) in keys),
+        )
     for table in ("test", "origin", "traits"):
         connection.execute(f"DELETE FROM {table} WHERE id NOT IN (SELECT {table} FROM record)")  # noqa: S608
     connection.execute(
-        "DELETE FROM unit_version WHERE id NOT IN (SELECT thing FROM posting WHERE role = ?) "
+        "DELETE FROM unit_version WHERE id NOT IN (SELECT thing FROM temp.used WHERE role = ?) "
         "AND id NOT IN (SELECT unit_version FROM import_unit)",
         (schema.UNIT,),
     )
     _sweep_files(connection)
+    connection.execute("DROP TABLE temp.used")
     connection.execute(
         "DELETE FROM lane WHERE id NOT IN (SELECT lane FROM segment) AND id NOT IN (SELECT lane FROM edge) "
         "AND id NOT IN (SELECT lane FROM import_unit)"
@@ -96,13 +118,13 @@ def _sweep_files(connection: sqlite3.Connection) -> None:
     )
     connection.execute(
         "DELETE FROM file_version WHERE blocks IS NULL "
-        "AND id NOT IN (SELECT thing FROM posting WHERE role IN (?, ?))",
+        "AND id NOT IN (SELECT thing FROM temp.used WHERE role IN (?, ?))",
         (schema.READ, schema.LISTING),
     )
     connection.execute(
         "DELETE FROM file WHERE id NOT IN (SELECT file FROM file_version) "
         "AND id NOT IN (SELECT file FROM unit_version) "
-        "AND id NOT IN (SELECT thing FROM posting WHERE role = ?) "
+        "AND id NOT IN (SELECT thing FROM temp.used WHERE role = ?) AND id NOT IN (SELECT file FROM test) "
         "AND id NOT IN (SELECT importer FROM edge) AND id NOT IN (SELECT imported FROM edge) "
         "AND id NOT IN (SELECT file FROM import_unit) AND id NOT IN (SELECT unit_file FROM import_unit)",
         (schema.ROOT,),

@@ -159,7 +159,7 @@ def _add_segment(
                 row.recorded_us,
                 row.facts.outcome,
                 gaps_to_json(row.gaps),
-                facts_to_json(row.facts),
+                facts_to_json(row.facts, row.recorded_us),
             )
 
     connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows())
@@ -175,9 +175,9 @@ def _add_segment(
         schema.ROOT: {names.file(path): ids for path, ids in draft.roots.items()},
     }
     connection.executemany(
-        "INSERT INTO posting (segment, role, thing, ids) VALUES (?, ?, ?, ?)",
+        "INSERT INTO posting (id, ids) VALUES (?, ?)",
         (
-            (segment.id, role, thing, pack(things[thing]))
+            (schema.posting_key(segment.id, role, thing), pack(things[thing]))
             for role, things in lists.items()
             for thing in sorted(things)
         ),
