@@ -82,7 +82,8 @@ def check_core(path: Path, files: Iterable[SourceFile], contexts: Mapping[str, C
     if len(broken) > _MAX_BROKEN_RATIO * n_shared:
         raise _sysmon(
             path,
-            f"{len(broken)} of {n_shared} functions lack their first line for some test: {_names(broken)}",
+            f"{len(broken)} of {n_shared} functions that several tests ran lack their first line for one "
+            f"of them: {_names(broken)}",
         )
 
 
