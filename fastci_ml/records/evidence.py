@@ -49,6 +49,7 @@ class Gap(StrEnum):
     CHILD_WITHOUT_RECORD = "child_without_record"
     THREAD_UNSEEN = "thread_unseen"
     COMPILED_UNSEEN = "compiled_unseen"
+    CACHE_UNSEEN = "cache_unseen"
     FIXTURES_UNKNOWN = "fixtures_unknown"
     SOURCE_MISSING = "source_missing"
     SOURCE_CHANGED = "source_changed"
@@ -72,6 +73,7 @@ _MEANINGS = {
     Gap.CHILD_WITHOUT_RECORD: "it started a process that left no record",
     Gap.THREAD_UNSEEN: "it started a thread that this interpreter's hook does not see",
     Gap.COMPILED_UNSEEN: "compiled code ran whose inlined functions are not known",
+    Gap.CACHE_UNSEEN: "it was served from a cache that was filled before recording began",
     Gap.FIXTURES_UNKNOWN: "which shared fixtures it used could not be asked",
     Gap.SOURCE_MISSING: "the source of a file that it ran is not at hand, so nothing can be compared",
     Gap.SOURCE_CHANGED: "a file that it ran was changed while the tests ran",

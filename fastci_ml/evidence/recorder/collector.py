@@ -85,7 +85,7 @@ class Watch(Protocol):
     def remove(self) -> None:
         """End, and leave everything as it was found."""
 
-    def opening(self, kind: CaptureKind) -> None:
+    def opening(self) -> None:
         """Before a capture opens: what is not booked yet belongs to the one around it."""
 
     def closing(self, capture: OpenCapture) -> None:
@@ -167,7 +167,7 @@ class Collector:
         """Open a capture."""
         if self._stack:
             for watch in self.watches:
-                self.guard(watch.opening, kind)
+                self.guard(watch.opening)
         capture = OpenCapture(kind, label, self.writer.new_capture())
         if kind is CaptureKind.TEST:
             self._add_running(capture)

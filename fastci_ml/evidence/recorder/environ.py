@@ -8,7 +8,6 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import CaptureKind
 
 
 class EnvironWatch:
@@ -48,7 +47,7 @@ class EnvironWatch:
                 environ.encodekey = found
         self._replaced.clear()
 
-    def opening(self, kind: CaptureKind) -> None:
+    def opening(self) -> None:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:

@@ -13,17 +13,18 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
-from fastci_ml.records.evidence import CaptureKind
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # With more links into the repository than this, every path is looked at, not only those that begin like one.
 _MAX_LINKS = 32
 # Who reads a module's source to run or to show it, by function and end of the file that it stands in.
-_MODULE_READERS = {
-    "get_data": "importlib._bootstrap_external>",
-    "_get_code_from_file": "runpy.py",
-    "_rewrite_test": "_pytest/assertion/rewrite.py",
-    "updatecache": "linecache.py",
+_MODULE_READERS: dict[str, tuple[str, ...]] = {
+    "get_data": ("importlib._bootstrap_external>",),
+    "_get_code_from_file": ("runpy.py", "<frozen runpy>"),
+    # `runpy` asks first whether the file is an archive.
+    "_read_directory": ("zipimport.py", "<frozen zipimport>"),
+    "_rewrite_test": ("_pytest/assertion/rewrite.py",),
+    "updatecache": ("linecache.py",),
 }
 # Our own frames and those of pathlib stand between the event and who asked.
 _FRAMES_TO_LOOK_AT = 12
@@ -83,7 +84,7 @@ class FileWatch:
         """End."""
         remove_handlers(self._handlers)
 
-    def opening(self, kind: CaptureKind) -> None:
+    def opening(self) -> None:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
@@ -218,7 +219,8 @@ class FileWatch:
             self._collector.top.reads.add(full)
 
     def _book_listing(self, path: Any) -> None:
-        if isinstance(path, int):
+        is_open = isinstance(path, int)
+        if is_open:
             try:
                 path = readlink(f"/proc/self/fd/{path}")
             except OSError:
@@ -227,6 +229,8 @@ class FileWatch:
         full = self._inside("." if path is None else path)
         if full is not None:
             self._collector.top.listings.add(full)
+            if is_open:
+                self._open_folders.add(full)
 
     def _book_rename(self, source: Any, target: Any) -> None:
         self._book_read(source)
@@ -265,7 +269,8 @@ class FileWatch:
     def _inside(self, path: Any) -> str | None:
         """A path, absolute, if it lies in the repository."""
         text = _text(path)
-        if not text or "\0" in text:
+        if not text or "\0" in text or (text[0] == "<" and text[-1] == ">"):
+            # The last is no file: the interpreter looks for the source of code that was made from text.
             return None
         if not text.startswith("/"):
             try:

@@ -65,7 +65,7 @@ class ImportWatch:
                 setattr(place, name, found)
         self._replaced.clear()
 
-    def opening(self, kind: CaptureKind) -> None:
+    def opening(self) -> None:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
@@ -82,7 +82,7 @@ class ImportWatch:
         elif files:
             # The program that started pytest is running all the time: it was not executed here.
             for name in _running_modules():
-                files.pop(relative(name), None)
+                files.pop(relative(name) or "", None)
             capture.imports.update(files.values())
 
     def _replace(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:

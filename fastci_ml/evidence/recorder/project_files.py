@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from os import getcwd, listdir, stat
+from os import fsencode, getcwd, listdir, lstat, readlink, stat
 from os.path import exists, isdir, isfile, join, normpath, realpath
 from pathlib import Path
+from stat import S_ISLNK
 
 from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
 
@@ -86,6 +87,7 @@ class ProjectFiles:
     def relative(self, filename: str) -> str | None:
         """Path from the root with ``/``, of a file or folder of the repository; None for all others.
 
+        The root itself is ``.``, as `Path` has it.
         An installed copy of a package of the repository counts as the file that it was copied from.
         """
         try:
@@ -103,6 +105,8 @@ class ProjectFiles:
         if not filename or filename[0] == "<":
             return None
         full = normpath(join(self._cwd, filename))
+        if full + "/" in self._tops:
+            return "."
         for top in self._tops:
             if full.startswith(top) and not full.startswith(self._outside):
                 path = full[len(top) :]
@@ -154,17 +158,19 @@ class ProjectFiles:
     def data_blob(self, path: str) -> str | None:
         """Blob id of a file that was read, or of the sorted names of a folder, as they are now.
 
-        None when it cannot be read, or is larger than what can be hashed while a test waits.
+        That of a link is git's, of the path that it holds: what it leads to is another file. None when it
+        cannot be read, or is larger than what can be hashed while a test waits.
         """
         full = self.absolute(path)
         self.is_reading = True
         try:
-            found = stat(full)
+            found = lstat(full)
             state = (found.st_mtime_ns, found.st_size, found.st_ino)
             known = self._data.get(path)
             if known is not None and known[0] == state:
                 return known[1]
-            blob = _hash(full, found.st_size)
+            is_link = S_ISLNK(found.st_mode)
+            blob = blob_id(fsencode(readlink(full))) if is_link else _hash(full, found.st_size)
         except OSError:
             return None
         finally:

@@ -10,7 +10,6 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import CaptureKind
 
 # Modules that pass a question on, by the name of their file.
 _BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})
@@ -45,7 +44,7 @@ class SourceTextWatch:
         if linecache.getlines is self._ours:
             linecache.getlines = self._found
 
-    def opening(self, kind: CaptureKind) -> None:
+    def opening(self) -> None:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:

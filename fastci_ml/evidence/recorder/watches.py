@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastci_ml.evidence.recorder.caches import CacheWatch
 from fastci_ml.evidence.recorder.collector import Collector, Watch
 from fastci_ml.evidence.recorder.environ import EnvironWatch
 from fastci_ml.evidence.recorder.files import FileWatch
@@ -28,5 +29,6 @@ def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()
         ImportWatch(collector),
         FileWatch(collector),
         SourceTextWatch(collector),
+        CacheWatch(collector),
         EnvironWatch(collector, environ_prefixes),
     ]
