@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -13,6 +13,8 @@ from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
+from fastci_ml.evidence.store.batch import MergedBundle
+from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import Capture, CaptureKind, EvidenceRecord, Provenance, RunFacts
 
 STARTED_US = 1_790_000_000_000_000
@@ -112,7 +114,7 @@ class Recording:
         """Number of a code object of a source: the first of that name, unless a line is given."""
         file = self.file(path, blob_id(self._texts[path].encode()))
         if line is None:
-            line = next(found for found in _lines_of(compile(self._texts[path], path, "exec"), name))
+            line = _first_lines(self._texts[path])[name]
         key = (file, name, line)
         if key not in self._codes:
             self._codes[key] = self.writer.add_code(*key)
@@ -151,12 +153,16 @@ class Recording:
         return read_bundle(self.path)
 
 
-def _lines_of(code: CodeType, name: str) -> Iterator[int]:
-    if code.co_qualname == name:
-        yield code.co_firstlineno
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _lines_of(inner, name)
+@lru_cache
+def _first_lines(text: str) -> dict[str, int]:
+    """By name of a code object of a source, its line; of several the first."""
+    found: dict[str, int] = {}
+    todo = [compile(text, "", "exec")]
+    while todo:
+        code = todo.pop()
+        found[code.co_qualname] = min(code.co_firstlineno, found.get(code.co_qualname, code.co_firstlineno))
+        todo += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return found
 
 
 def records_of(bundle: Bundle, **options: Any) -> dict[str, EvidenceRecord]:
@@ -173,3 +179,32 @@ def names(record: EvidenceRecord) -> set[str]:
 def gap_kinds(record: EvidenceRecord) -> list[str]:
     """Kinds of the gaps of a record, in order."""
     return list(dict.fromkeys(gap.value for gap, _ in record.gaps))
+
+
+def store_content(path: Path) -> object:
+    """Everything that a store answers. How merges were cut into transactions is left out."""
+    with EvidenceStore.open(path, read_only=True) as store:
+        heads = list(store.records())
+        lanes = sorted({head.lane for head in heads})
+        scopes = sorted({head.scope for head in heads})
+        versions: dict[tuple[str, str], set[str]] = {}
+        for lane in lanes:
+            for sources in store.sources(lane=lane, scopes=scopes):
+                for name, blobs in sources.versions.items():
+                    versions.setdefault((sources.commit, name), set()).update(blobs)
+        return (
+            {node_id: store.records_of(node_id) for node_id in sorted({head.node_id for head in heads})},
+            {lane: (store.edges(lane), store.import_units(lane)) for lane in lanes},
+            versions,
+            {
+                (name, blob): store.blocks(name, blob)
+                for (_, name), blobs in versions.items()
+                for blob in blobs
+            },
+            {f"{number:04x}": _merged(store.bundle(f"{number:04x}")) for number in range(64)},
+        )
+
+
+def _merged(bundle: MergedBundle | None) -> object:
+    # A copy is as good as the file that it was made from.
+    return None if bundle is None else replace(bundle, name="")

@@ -49,7 +49,7 @@ def parse_provenance(path: Path, raw: bytes) -> Provenance:
         )
     for spec in fields(Provenance):
         value = given.get(spec.name) if type(given) is dict else None
-        is_usable = _is_count(value) if spec.name == "started_us" else type(value) is str
+        is_usable = _is_count(value) if spec.name == "started_us" else _is_plain(value)
         if spec.name == "bundle_id":
             is_usable = is_usable and _is_hexadecimal(str(value)) is not None
         if not is_usable:
@@ -74,6 +74,11 @@ def join(first: Capture, second: Capture) -> Capture:
 def _is_count(value: object) -> TypeGuard[int]:
     # A truth is no number, though Python counts it as one.
     return type(value) is int and 0 <= value <= _MAX_INT
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is text without lone surrogates: paths and ids may hold those, names of ours do not."""
+    return type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _new_number(value: object, known: dict[int, Any]) -> int:
@@ -152,7 +157,8 @@ def _add_run(bundle: Bundle, line: list[Any]) -> None:
         known[name] = _texts(known.get(name, []))
     if type(known.get("is_doctest", False)) is not bool:
         raise TypeError
-    _text(known["outcome"])
+    if not _is_plain(known["outcome"]):
+        raise TypeError
     bundle.runs[number] = RunFacts(**known)
 
 

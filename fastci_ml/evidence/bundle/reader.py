@@ -105,8 +105,8 @@ def open_bundle(path: Path) -> BinaryIO:
         raise EvidenceError(str(error)) from error
 
 
-def digest_bundle(path: Path, stream: BinaryIO) -> tuple[str, str]:
-    """Id and digest of an open bundle, without taking it apart; it is left at its start.
+def digest_bundle(path: Path, stream: BinaryIO) -> tuple[Provenance, str, int]:
+    """Provenance, digest and size of an open bundle, without taking it apart; it is left at its start.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def digest_bundle(path: Path, stream: BinaryIO) -> tuple[str, str]:
         stream.seek(0)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error}") from error
-    return provenance.bundle_id, lines.digest.hexdigest()
+    return provenance, lines.digest.hexdigest(), lines.n_bytes
 
 
 def read_open_bundle(path: Path, stream: BinaryIO) -> Bundle:

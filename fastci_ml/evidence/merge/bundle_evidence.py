@@ -98,6 +98,7 @@ def build_records(
             name=bundle.path.name,
             digest=bundle.digest,
             gaps=_shortened(dict.fromkeys(bundle.gaps)),
+            n_bytes=bundle.n_bytes,
         ),
         file_versions={
             (file.seen.path, file.seen.blob): file.blocks.blocks

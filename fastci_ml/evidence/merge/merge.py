@@ -1,0 +1,259 @@
+"""Merging bundles into the store: each once, in any order and any number of calls, and never half."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from pathlib import Path
+
+from fastci_ml.errors import EvidenceError
+from fastci_ml.evidence.bundle.reader import (
+    Bundle,
+    digest_bundle,
+    find_bundles,
+    open_bundle,
+    read_bundle,
+)
+from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records
+from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
+from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle
+from fastci_ml.evidence.store.store import EvidenceStore
+from fastci_ml.records.evidence import EvidenceRecord, Gap, Provenance
+from fastci_ml.records.progress import ProgressHook, silent
+
+# Bundles of one transaction. In memory they take some ten times their size.
+_MAX_BUNDLES = 64
+_MAX_BYTES = 16 << 20
+# A hostile file may put anything into the message about it.
+_LONGEST_LINE = 1_000
+
+
+@dataclass(slots=True)
+class MergeSummary:
+    """What a merge did.
+
+    Attributes
+    ----------
+    n_files : int
+        Files found that should be bundles.
+    n_merged : int
+        Bundles merged.
+    n_known : int
+        Bundles that the store has already, as they are or in a state that says more.
+    n_records : int
+        Records that are in force now.
+    n_superseded, n_outdated : int
+        Older records that they took the place of; records that something newer was there for.
+    n_complete : int
+        Tests, one for each bundle that ran it, whose record is complete.
+    gaps : Counter of Gap
+        Tests, counted the same way, whose record has the gap.
+    problems : list of str
+        One line for each file that could not be used; it stays where it is.
+    """
+
+    n_files: int = 0
+    n_merged: int = 0
+    n_known: int = 0
+    n_records: int = 0
+    n_superseded: int = 0
+    n_outdated: int = 0
+    n_complete: int = 0
+    gaps: Counter[Gap] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+def merge_bundles(
+    paths: Sequence[Path],
+    store_path: Path,
+    *,
+    root: Path,
+    now_us: int | None = None,
+    progress: ProgressHook = silent,
+) -> MergeSummary:
+    """Merge bundles into the evidence store.
+
+    The bundles of a commit are written in few transactions, each whole or not at all: a merge may be killed
+    at any moment, and done again.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Bundles, and folders to look for them in; sources lie beside each bundle.
+    store_path : Path
+        File of the store; made where missing.
+    root : Path
+        Top of the working tree, for sources that do not lie beside the bundle.
+    now_us : int, optional
+        Time of the merge, microseconds since the epoch, UTC; this machine's clock by default.
+    progress : ProgressHook
+        Called before each transaction, and at the end.
+
+    Returns
+    -------
+    MergeSummary
+        `problems` is not empty when a file could not be used.
+
+    Raises
+    ------
+    EvidenceError
+        If the store cannot be used.
+    """
+    merge = _Merge(root, time.time_ns() // 1_000 if now_us is None else now_us)
+    found = find_bundles(list(paths))
+    merge.summary.n_files = len(found)
+    if not found:
+        merge.add_problem(f"{', '.join(map(str, paths))}: no bundle found")
+        return merge.summary
+    with EvidenceStore.open(store_path, create=True) as store:
+        states = list(merge.new_states(found, store))
+        n_done = 0
+        for chunk in _chunks(states):
+            progress("merge", n_done, len(states))
+            merge.add_chunk(chunk, store)
+            n_done += len(chunk)
+        progress("merge", n_done, len(states))
+    return merge.summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """One state of a bundle: a file that was looked at and not yet taken apart."""
+
+    path: Path
+    provenance: Provenance
+    digest: str
+    n_bytes: int
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Bundles that stand on the same sources."""
+        given = self.provenance
+        return (given.lane, given.scope, given.commit, given.tree)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """As they are merged: groups together, states of one bundle together, the largest first."""
+        given = self.provenance
+        return (*self.group, given.session_id, given.bundle_id, -self.n_bytes, self.digest)
+
+
+def _chunks(states: Iterable[_State]) -> Iterator[list[_State]]:
+    """States for one transaction each. All those of one bundle are in one."""
+    for _, group in groupby(sorted(states, key=lambda state: state.order), key=lambda state: state.group):
+        chunk: list[_State] = []
+        for _, same in groupby(group, key=lambda state: state.provenance.bundle_id):
+            of_one = list(same)
+            n_bytes = sum(state.n_bytes for state in chunk) + of_one[0].n_bytes
+            if chunk and (len(chunk) >= _MAX_BUNDLES or n_bytes > _MAX_BYTES):
+                yield chunk
+                chunk = []
+            chunk += of_one
+        yield chunk
+
+
+class _Merge:
+    """One call of `merge_bundles`: what all of its bundles share."""
+
+    def __init__(self, root: Path, now_us: int) -> None:
+        self._root = root
+        self._now_us = now_us
+        self._parsed = ParsedSources()
+        self._is_file: dict[str, bool] = {}
+        self.summary = MergeSummary()
+
+    def add_problem(self, text: str) -> None:
+        """Add a problem as one line, whatever the names in it hold."""
+        line = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 4]} ..."
+        self.summary.problems.append(
+            "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+        )
+
+    def new_states(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[_State]:
+        """Files that the store does not have as they are; of equal copies the first."""
+        seen: set[tuple[str, str]] = set()
+        for path in paths:
+            try:
+                with open_bundle(path) as stream:
+                    provenance, digest, n_bytes = digest_bundle(path, stream)
+            except EvidenceError as error:
+                self.add_problem(str(error))
+                continue
+            key = (provenance.bundle_id, digest)
+            if key in seen or store.has_bundle(*key):
+                self.summary.n_known += 1
+                continue
+            seen.add(key)
+            yield _State(path=path, provenance=provenance, digest=digest, n_bytes=n_bytes)
+
+    def add_chunk(self, chunk: list[_State], store: EvidenceStore) -> None:
+        """Add bundles in one transaction."""
+        evidence: list[BundleEvidence] = []
+        for _, states in groupby(chunk, key=lambda state: state.provenance.bundle_id):
+            bundle = self._best(list(states), store)
+            if bundle is not None:
+                sources = SourcesAtHand(bundle.path.parent, self._root)
+                evidence.append(build_records(bundle, sources, exists=self._exists, parsed=self._parsed))
+        if not evidence:
+            return
+        written = store.write(
+            MergeBatch(
+                bundles=[one.merged for one in evidence],
+                records=self._records(evidence),
+                merged_us=self._now_us,
+                file_versions={key: one.file_versions[key] for one in evidence for key in one.file_versions},
+                edges=frozenset(chain.from_iterable(one.edges for one in evidence)),
+                import_units=frozenset(chain.from_iterable(one.import_units for one in evidence)),
+            )
+        )
+        summary = self.summary
+        summary.n_merged += len(evidence)
+        summary.n_records += written.n_records
+        summary.n_superseded += written.n_superseded
+        summary.n_outdated += written.n_outdated
+
+    def _best(self, states: list[_State], store: EvidenceStore) -> Bundle | None:
+        """The state of one bundle that says most; None if the store has that or more."""
+        best: Bundle | None = None
+        for state in states:
+            if best is not None and not best.gaps:
+                # It is whole, and states come the largest first.
+                self.summary.n_known += 1
+                continue
+            try:
+                bundle = read_bundle(state.path)
+            except EvidenceError as error:
+                self.add_problem(str(error))
+                continue
+            if best is not None:
+                self.summary.n_known += 1
+            if best is None or _rank(bundle) > _rank(best):
+                best = bundle
+        if best is None:
+            return None
+        stored = store.bundle(best.provenance.bundle_id)
+        if stored is not None and _rank(stored) >= _rank(best):
+            self.summary.n_known += 1
+            return None
+        return best
+
+    def _records(self, evidence: list[BundleEvidence]) -> Iterator[EvidenceRecord]:
+        for record in heapq.merge(*(one.records() for one in evidence), key=lambda record: record.node_id):
+            self.summary.n_complete += record.is_complete
+            self.summary.gaps.update({gap for gap, _ in record.gaps})
+            yield record
+
+    def _exists(self, path: str) -> bool:
+        known = self._is_file.get(path)
+        if known is None:
+            known = self._is_file[path] = is_below_root(path) and (self._root / path).is_file()
+        return known
+
+
+def _rank(bundle: Bundle | MergedBundle) -> tuple[bool, int, str]:
+    """By how much a state of a bundle says: it only grows, and its last line says that it is whole."""
+    return (not bundle.gaps, bundle.n_bytes, bundle.digest)
