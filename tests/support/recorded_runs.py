@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastci_ml.evidence.merge.records import build_records
-
 import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
 from fastci_ml.evidence.bundle.source_store import SourceStore
+from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.records.evidence import EvidenceRecord, Gap
 
 SUBJECT = Path(__file__).parent.parent / "evidence" / "subject"
@@ -113,7 +112,7 @@ def record(
     records = {
         record.node_id: record
         for bundle in bundles
-        for record in build_records(bundle, lambda _path, blob: sources.get(blob)).records
+        for record in build_records(bundle, lambda _path, blob: sources.get(blob)).records()
     }
     return RecordedRun(
         root=root, status=done.returncode, output=done.stdout, bundles=bundles, records=records
