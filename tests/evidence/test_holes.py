@@ -6,6 +6,7 @@ what is stated here holds for each of them.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -274,3 +275,37 @@ def test_function_that_called_pytest_is_in_every_test(recorder):
     assert done.status == 0, done.output
     assert len(done.records) == 4
     assert all("runner.py::main" in done.units(node_id) for node_id in done.records)
+
+
+NETS = "lib/nets.py::"
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory) -> RecordedRun:
+    """What torch runs for a test, by this interpreter: others have no torch of their own."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    done = record(make_subject(tmp_path_factory.mktemp("torch") / "repo"), "-q", "checks_torch.py")
+    assert done.status == 0, done.output
+    return done
+
+
+def test_what_was_inlined_into_compiled_code_is_in_every_run_of_it(with_torch):
+    for name in ("check_compiles", "check_runs_compiled"):
+        assert {NETS + "root", NETS + "inlined"} <= with_torch.units(f"checks_torch.py::{name}"), name
+    for name in ("check_compiled_module", "check_compiled_module_again"):
+        units = with_torch.units(f"checks_torch.py::{name}")
+        assert {NETS + "Net.forward", NETS + "Net.part", NETS + "inlined"} <= units, name
+
+
+def test_backward_is_seen_on_whatever_thread_it_runs(with_torch):
+    assert NETS + "Double.backward" in with_torch.units("checks_torch.py::check_backward")
+    deep = with_torch.units("checks_torch.py::check_deep_backward")
+    assert {NETS + "Nested.backward", NETS + "Leaf.backward"} <= deep
+
+
+def test_torch_adds_nothing_to_tests_that_do_not_use_it(with_torch):
+    assert not {NETS + "root", NETS + "inlined"} & with_torch.units(
+        "checks_torch.py::check_no_torch_function"
+    )
+    assert all(not seen.gaps for seen in with_torch.records.values())
