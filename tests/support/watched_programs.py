@@ -26,33 +26,40 @@ from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.evidence.recorder.watches import make_watches
 from fastci_ml.records.evidence import CaptureKind, Provenance, RunFacts
 
-root, before, prefixes = Path(sys.argv[1]), sys.argv[2], tuple(sys.argv[3:])
-names = dict(bundle_id="b", session_id="s", lane="l", scope="trunk", commit="", tree="", python="", worker="")
-backend = choose_backend()
-backend.start()
-started_ns = time.time_ns()
-writer = BundleWriter(
-    root / ".fastci", Provenance(**names, backend=backend.name, started_us=started_ns // 1000)
-)
-files = ProjectFiles(root, root / ".fastci", started_ns, SourceStore(root / ".fastci"))
-collector = Collector(backend, files, writer)
-collector.watches = make_watches(collector, environ_prefixes=prefixes)
-sys.path.insert(0, str(root))
-exec(before)
-collector.start()
-capture = collector.push(CaptureKind.COLLECTOR, "program.py")
-import program
-collector.pop(capture)
-for name, check in list(vars(program).items()):
-    if name.startswith("check_"):
-        capture = collector.push(CaptureKind.TEST, name)
-        try:
-            check()
-        finally:
-            number = collector.pop(capture)
-        collector.add_run(number, RunFacts(outcome="passed", started_us=1))
-collector.finish()
-getattr(program, "after_recording", lambda: None)()
+
+def main():
+    root, before, prefixes = Path(sys.argv[1]), sys.argv[2], tuple(sys.argv[3:])
+    names = dict(bundle_id="b", session_id="s", lane="l", scope="trunk", commit="", tree="", python="")
+    backend = choose_backend()
+    backend.start()
+    started_ns = time.time_ns()
+    writer = BundleWriter(
+        root / ".fastci", Provenance(**names, worker="", backend=backend.name, started_us=started_ns // 1000)
+    )
+    files = ProjectFiles(root, root / ".fastci", started_ns, SourceStore(root / ".fastci"))
+    collector = Collector(backend, files, writer)
+    collector.watches = make_watches(collector, environ_prefixes=prefixes)
+    sys.path.insert(0, str(root))
+    exec(before)
+    collector.start()
+    capture = collector.push(CaptureKind.COLLECTOR, "program.py")
+    import program
+    collector.pop(capture)
+    for name, check in list(vars(program).items()):
+        if name.startswith("check_"):
+            capture = collector.push(CaptureKind.TEST, name)
+            try:
+                check()
+            finally:
+                number = collector.pop(capture)
+            collector.add_run(number, RunFacts(outcome="passed", started_us=1))
+    collector.finish()
+    getattr(program, "after_recording", lambda: None)()
+
+
+# Children that multiprocessing spawns import this module.
+if __name__ == "__main__":
+    main()
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastci_ml.evidence.recorder.caches import CacheWatch
+from fastci_ml.evidence.recorder.children import ChildWatch
 from fastci_ml.evidence.recorder.collector import Collector, Watch
 from fastci_ml.evidence.recorder.environ import EnvironWatch
 from fastci_ml.evidence.recorder.files import FileWatch
@@ -25,10 +26,12 @@ def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()
     list of Watch
         Not installed yet.
     """
+    imports = ImportWatch(collector)
     return [
-        ImportWatch(collector),
+        imports,
         FileWatch(collector),
         SourceTextWatch(collector),
         CacheWatch(collector),
+        ChildWatch(collector, imports),
         EnvironWatch(collector, environ_prefixes),
     ]

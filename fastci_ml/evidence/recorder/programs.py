@@ -1,0 +1,118 @@
+"""Which programs surely run no Python code: compilers, git, what looks at the machine. All others may."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from os import X_OK, access, defpath, environ
+from os.path import basename, dirname, isfile, join, lexists, normpath, realpath
+
+# Kept short on purpose: a program that starts others (a shell, make, xargs, env, ninja) is none of these.
+_QUIET_NAMES = """
+ar arch as basename bunzip2 bzip2 c++ cat cc chmod chown cicc clang clang++ cmp cp cpp cuobjdump cut
+date df diff dirname dot du echo false fatbinary ffmpeg ffprobe file flang free g++ gcc getconf
+gfortran git grep groups gunzip gzip head hostname id ip ld ld.bfd ld.gold ld.lld ldconfig ldd lld
+ln locale ls lscpu lsmod lspci lsusb md5sum mkdir mktemp mv nm nproc nvcc nvdisasm nvidia-smi nvlink
+objcopy objdump otool pgrep printf ps ptxas pwd ranlib readelf readlink realpath rm rmdir rustc
+sha1sum sha256sum sleep sort stat strip stty sysctl tail tar tee touch tput tr true tty uname uniq
+unxz unzip uptime wc which whoami xz zip zstd
+"""
+_QUIET = frozenset(_QUIET_NAMES.split())
+# `x86_64-linux-gnu-gcc-12` is a gcc.
+_TARGET = re.compile(r"^(?:[a-z0-9_]+-[a-z0-9_]+(?:-[a-z0-9_]+)*-)?([a-z+.]+?)(?:-[0-9.]+)?$")
+_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
+_EXECUTABLES = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+_PYTHON = re.compile(r"^(?:python|pypy)[0-9.]*t?$")
+# A process of torch.compile that compiles generated code, and runs nothing of a repository.
+_COMPILES_FOR_TORCH = "/torch/_inductor/compile_worker/__main__.py"
+# Commands of git that say nothing of files, or make a repository of their own.
+_GIT_HISTORY_NAMES = """
+branch clone config describe help init log merge-base name-rev remote rev-list rev-parse shortlog show-ref
+symbolic-ref tag var version
+"""
+_GIT_HISTORY = frozenset(_GIT_HISTORY_NAMES.split())
+_open = open
+
+
+def find_program(name: str, env: Mapping[str, str] | None, folder: str) -> str | None:
+    """File that a name starts, as the system finds it; None where there is none.
+
+    Parameters
+    ----------
+    name : str
+        As given to `subprocess`.
+    env : mapping of str to str, optional
+        Environment of the child; this process's own by default.
+    folder : str
+        Its working directory.
+    """
+    if "/" in name:
+        return join(folder, name)
+    for place in (environ if env is None else env).get("PATH", defpath).split(":"):
+        path = join(folder, place, name)
+        if isfile(path) and access(path, X_OK):
+            return path
+    return None
+
+
+def may_run_python(program: str | None, arguments: Sequence[str]) -> bool:
+    """Whether a child may run Python code that belongs to what it tests.
+
+    Parameters
+    ----------
+    program : str or None
+        From `find_program`.
+    arguments : sequence of str
+        Of the child, its own name first.
+    """
+    if program is None:
+        # Nothing will be started.
+        return False
+    name = basename(program)
+    if _PYTHON.match(name) or _PYTHON.match(basename(realpath(program))):
+        return not (
+            arguments[1:] in (["-V"], ["--version"])
+            or any(word.endswith(_COMPILES_FOR_TORCH) for word in arguments[1:3])
+        )
+    match = _TARGET.match(name)
+    if name not in _QUIET and (match is None or match[1] not in _QUIET):
+        return True
+    # A script of that name, in front of the real one, may be anything.
+    return not (program.startswith(_SYSTEM) or _begin_of(program).startswith(_EXECUTABLES))
+
+
+def asks_git_for_files(arguments: Sequence[str], folder: str, tops: Set[str]) -> bool:
+    """Whether a git command looks at files of the repository that is tested.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Of git, its own name first.
+    folder : str
+        Working directory of the child.
+    tops : set of str
+        Names of the repository's top.
+    """
+    words = list(arguments[1:])
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "-C" and words:
+            folder = join(folder, words.pop(0))
+        elif word == "-c" and words:
+            words.pop(0)
+    if not words or words[0] in _GIT_HISTORY:
+        return False
+    folder = normpath(folder)
+    while not lexists(join(folder, ".git")):
+        if folder == dirname(folder):
+            return False
+        folder = dirname(folder)
+    return folder in tops or realpath(folder) in tops
+
+
+def _begin_of(program: str) -> bytes:
+    try:
+        with _open(program, "rb") as stream:
+            return stream.read(4)
+    except OSError:
+        return b""
