@@ -309,3 +309,40 @@ def test_torch_adds_nothing_to_tests_that_do_not_use_it(with_torch):
         "checks_torch.py::check_no_torch_function"
     )
     assert all(not seen.gaps for seen in with_torch.records.values())
+
+
+@pytest.fixture
+def slots(recorder):
+    """Records where ids of `sys.monitoring` exist."""
+    if recorder.backend != "monitoring":
+        pytest.skip("this interpreter has no sys.monitoring")
+    return recorder
+
+
+@pytest.mark.parametrize("taken", ["3 4", "0 1 2 3 4", "1 2 3 4 5"])
+def test_other_tools_keep_their_ids_and_we_take_a_free_one(slots, taken):
+    done = slots("-q", "-p", "other_tools", "checks_functions.py", TAKEN_IDS=taken)
+    assert done.status == 0, done.output
+    assert [bundle.provenance.backend for bundle in done.bundles] == ["monitoring"]
+    assert CORE + "scale" in done.units("checks_functions.py::check_call")
+
+
+def test_where_every_id_is_taken_the_profile_hook_records(slots):
+    done = slots(
+        "-q", "-p", "other_tools", "checks_functions.py", "checks_fixtures.py", TAKEN_IDS="0 1 2 3 4 5"
+    )
+    assert done.status == 0, done.output
+    assert [bundle.provenance.backend for bundle in done.bundles] == ["profile"]
+    has, lacks = UNITS["checks_functions.py::check_call"]
+    assert has <= done.units("checks_functions.py::check_call")
+    assert not lacks & done.units("checks_functions.py::check_call")
+    has, lacks = UNITS["checks_fixtures.py::check_second_user"]
+    assert has <= done.units("checks_fixtures.py::check_second_user")
+
+
+def test_lost_id_is_a_gap_of_the_tests_from_then_on(slots):
+    done = slots("-q", "checks_slots.py")
+    assert done.status == 0, done.output
+    assert done.gaps("checks_slots.py::check_before") == set()
+    for name in ("check_takes_our_place", "check_after_the_theft"):
+        assert Gap.SLOT_LOST in done.gaps(f"checks_slots.py::{name}"), name

@@ -17,10 +17,6 @@ from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
 
 _log = logging.getLogger(__name__)
 
-# Code objects of other projects that are known by identity; beyond it all are asked anew.
-_MAX_FOREIGN_CODES = 200_000
-_FOREIGN = -1
-
 
 class OpenCapture:
     """A capture that is going on. Paths are as the program used them; they are sorted out when it ends.
@@ -198,7 +194,8 @@ class Collector:
             capture.codes[id(code)] = code
         # Still the innermost: what goes wrong from here on is a gap of it.
         lost = self.backend.lost()
-        if lost:
+        # The session ends last: each test that the loss can have hidden something of has said so itself.
+        if lost and capture.kind is not CaptureKind.SESSION:
             self.gap(Gap.SLOT_LOST, lost)
         for watch in self.watches:
             self.guard(watch.closing, capture)
@@ -280,22 +277,15 @@ class Collector:
         numbers = set()
         for identity, code in capture.codes.items():
             entry = known.get(identity)
-            if entry is None or entry[0] is not code:
-                if len(known) > _MAX_FOREIGN_CODES:
-                    self._forget_foreign()
-                entry = known[identity] = (code, self._code_number(code))
-            if entry[1] != _FOREIGN:
-                numbers.add(entry[1])
+            if entry is None:
+                path = self.files.relative(code.co_filename)
+                if path is None:
+                    self.backend.leave_out(code.co_filename)
+                    continue
+                number = self.writer.add_code(self._file_number(path), code.co_qualname, code.co_firstlineno)
+                entry = known[identity] = (code, number)
+            numbers.add(entry[1])
         return frozenset(numbers)
-
-    def _code_number(self, code: CodeType) -> int:
-        path = self.files.relative(code.co_filename)
-        if path is None:
-            return _FOREIGN
-        return self.writer.add_code(self._file_number(path), code.co_qualname, code.co_firstlineno)
-
-    def _forget_foreign(self) -> None:
-        self._codes = {key: entry for key, entry in self._codes.items() if entry[1] != _FOREIGN}
 
     def _book_files(self, capture: OpenCapture) -> None:
         """Gaps of files that are not what ran."""
