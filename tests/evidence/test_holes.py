@@ -7,7 +7,9 @@ what is stated here holds for each of them.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +43,12 @@ def recorder(request, tmp_path_factory):
             pytest.skip(f"no Python {version} on this machine")
         path = pure_packages(tmp_path_factory.mktemp("pure") / "packages")
 
-    def run(*arguments: str, **options: Any) -> RecordedRun:
+    def run(*arguments: str, prepare: Callable[[Path], Path] | None = None, **options: Any) -> RecordedRun:
         root = make_subject(tmp_path_factory.mktemp("subject") / "repo")
-        return record(root, *arguments, python=python, path=path, **options)
+        places = [path] if path else []
+        if prepare is not None:
+            places.insert(0, prepare(root))
+        return record(root, *arguments, python=python, path=places, **options)
 
     run.backend = "profile" if version == "3.11" else "monitoring"
     return run
@@ -206,6 +211,8 @@ def test_folders_that_were_listed_are_dependencies_with_their_names(run):
     listings = run.records["checks_files.py::check_lists"].listings
     assert {seen.path for seen in listings} >= {"data/configs"}
     assert all(seen.blob for seen in listings)
+    # Neither imports nor pytest's search for tests are the tests' doing.
+    assert all(not seen.listings for seen in run.records.values() if "check_lists" not in seen.node_id)
 
 
 def test_modules_that_a_test_imported_are_roots_of_it_also_when_loaded_before(run):
@@ -346,3 +353,46 @@ def test_lost_id_is_a_gap_of_the_tests_from_then_on(slots):
     assert done.gaps("checks_slots.py::check_before") == set()
     for name in ("check_takes_our_place", "check_after_the_theft"):
         assert Gap.SLOT_LOST in done.gaps(f"checks_slots.py::{name}"), name
+
+
+def test_doctest_stands_on_the_file_that_its_text_is_in(recorder):
+    done = recorder("-q", "--doctest-modules", "lib/documented.py")
+    assert done.status == 0, done.output
+    (seen,) = done.records.values()
+    assert seen.facts.is_doctest
+    assert "lib/documented.py" in {file.path for file in seen.reads}
+    assert "lib/documented.py::shown" in done.units(seen.node_id)
+
+
+def test_source_that_is_changed_while_tests_run_is_what_ran_or_a_gap(recorder):
+    done = recorder("-q", "checks_changes.py", "checks_written.py")
+    assert done.status == 0, done.output
+    # Changed when it had been imported: the content that ran is the one that is kept.
+    after_import = "checks_changes.py::check_changes_what_was_imported"
+    assert "lib/documented.py::described" in done.units(after_import)
+    assert done.gaps(after_import) == set()
+    assert done.gaps("checks_written.py::check_imports_what_was_written_just_now") == {Gap.SOURCE_CHANGED}
+    assert done.gaps("checks_changes.py::check_touches_neither") == set()
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_installed_copy_counts_as_the_file_that_it_was_copied_from(recorder, tmp_path, is_same):
+    def install(root):
+        place = tmp_path / "lib" / "python" / "site-packages"
+        shutil.copytree(root / "lib", place / "lib")
+        if not is_same:
+            core = place / "lib" / "core.py"
+            core.write_text(core.read_text() + "\n\nLATER = 1\n")
+        # As under `pip install .` with tests that lie elsewhere: what is imported is the copy.
+        (root / "checks").mkdir()
+        (root / "checks_functions.py").rename(root / "checks" / "checks_functions.py")
+        (root / "conftest.py").unlink()
+        (root / "src").mkdir()
+        (root / "lib").rename(root / "src" / "lib")
+        return place
+
+    done = recorder("-q", "--import-mode=importlib", "checks/checks_functions.py", prepare=install)
+    assert done.status == 0, done.output
+    node_id = "checks/checks_functions.py::check_call"
+    assert {"src/" + CORE + "twice", "src/" + CORE + "scale"} <= done.units(node_id)
+    assert done.gaps(node_id) == (set() if is_same else {Gap.COPY_DIFFERS})

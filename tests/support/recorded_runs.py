@@ -68,7 +68,7 @@ def record(
     root: Path,
     *arguments: str,
     python: str | None = None,
-    path: Path | None = None,
+    path: Sequence[Path] = (),
     program: Sequence[str] = ("-m", "pytest"),
     **environ: str,
 ) -> RecordedRun:
@@ -82,8 +82,8 @@ def record(
         Of pytest.
     python : str, optional
         Interpreter; this one by default.
-    path : Path, optional
-        From `pure_packages`, for another interpreter.
+    path : sequence of Path
+        Of PYTHONPATH; one from `pure_packages` for another interpreter.
     program : sequence of str
         What the interpreter runs.
     **environ : str
@@ -99,7 +99,12 @@ def record(
     done = subprocess.run(
         [*command, *arguments],
         cwd=root,
-        env={**inherited, "PYTHONPATH": str(path or ""), "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        env={
+            **inherited,
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environ,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

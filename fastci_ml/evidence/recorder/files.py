@@ -26,8 +26,16 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
     "_rewrite_test": ("_pytest/assertion/rewrite.py",),
     "updatecache": ("linecache.py",),
 }
+# Who lists folders to find modules and tests: a new file there is no change to what a test does, unless it
+# shadows a module, which is another question.
+_FOLDER_READERS: dict[str, tuple[str, ...]] = {
+    "_fill_cache": ("importlib._bootstrap_external>",),
+    "scandir": ("_pytest/pathlib.py",),
+}
 # Our own frames and those of pathlib stand between the event and who asked.
 _FRAMES_TO_LOOK_AT = 12
+# Ours and one more: who lists a folder by a function of its own is not the import system.
+_NEAREST_FRAMES = 6
 
 
 class FileWatch:
@@ -192,9 +200,12 @@ class FileWatch:
             self._open_folders.add(full)
             self._collector.top.listings.add(full)
             return
-        self._read(full)
         text = _text(path)
-        if text is not None and not text.startswith("/"):
+        is_relative = text is not None and not text.startswith("/")
+        # Of a name that was looked up in an open folder it would be chance to find it here.
+        if not is_relative or lexists(full):
+            self._read(full)
+        if text is not None and is_relative:
             for folder in tuple(self._open_folders):
                 other = join(folder, text)
                 if lexists(other):
@@ -219,6 +230,8 @@ class FileWatch:
             self._collector.top.reads.add(full)
 
     def _book_listing(self, path: Any) -> None:
+        if _is_called_by(_FOLDER_READERS):
+            return
         is_open = isinstance(path, int)
         if is_open:
             try:
@@ -314,6 +327,19 @@ def _is_module_read() -> bool:
             return code.co_name != "get_data" or _name_of_caller(frame) == "get_code"
         if frame.f_back is None:
             break
+        frame = frame.f_back
+    return False
+
+
+def _is_called_by(readers: dict[str, tuple[str, ...]]) -> bool:
+    """Whether the function that asked the system, past our own frames, is one of these."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
+    for _ in range(_NEAREST_FRAMES):
+        if frame is None:
+            break
+        file = readers.get(frame.f_code.co_name)
+        if file is not None and frame.f_code.co_filename.endswith(file):
+            return True
         frame = frame.f_back
     return False
 
