@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 COMMANDS = {
+    "doctor": "is everything in place: interpreter, packages, plugin, evidence, history, git",
+    "record": "run pytest with recording on: what each test touches",
+    "merge": "merge what was recorded into the evidence store; import data of other tools",
     "ingest": "read CI logs, test reports and tables into the history",
-    "status": "what the history holds: runs, tests, failure classes, join rate",
+    "status": "what the history and the evidence hold: runs, tests, failure classes, gaps",
     "failures": "why tests failed: by class, with the rule that gave it; try the rules on a text",
     "history": "compact or prune the history store",
     "train": "train the risk model on the history and register it",
     "rank": "the CI pre-step: write plan.json for a change",
+    "explain": "what a test was seen to touch, and why that may not be all",
     "run": "run a plan with pytest",
     "outcome": "append what a plan's run showed to the history and to the model version",
     "gpu": "what can be read of the GPUs here, and why not",

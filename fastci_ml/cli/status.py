@@ -1,7 +1,8 @@
-"""What the history holds: runs, tests, failure classes, lanes, time span, join rate.
+"""What the history holds, and the evidence: runs, tests, failure classes, join rate; complete records, gaps.
 
 The join rate is the share of executions whose test is known for certain, not guessed from a class name. Below
-the floor of the settings (`min_join_ratio`) plans leave out no test.
+the floor of the settings (`min_join_ratio`) plans leave out no test. A test whose record is not complete is
+never left out for its evidence. Where only pytest is installed, the evidence alone is shown.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastci_ml.evidence.overview import EvidenceOverview
     from fastci_ml.settings import Settings
     from fastci_ml.sources.history.summary import HistorySummary
 
@@ -21,6 +23,7 @@ _MANY_PARTS = 600
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--history", type=Path, metavar="DIR", help="folder of the history store")
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help="file of the evidence store")
     parser.add_argument(
         "--collected",
         type=Path,
@@ -36,9 +39,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    """Print the figures of one history."""
-    from dataclasses import asdict
+    """Print the figures of one history and of one evidence store."""
+    from fastci_ml.cli import output
 
+    directory = args.history or settings.history_dir
+    store = args.evidence or settings.evidence_db
+    missing = _missing_package()
+    summary = None if missing else _summarize(args, settings, directory)
+    evidence = _view(store)
+    if missing:
+        output.tell(f"{missing} is not installed, so nothing is said of the history: pip install fastci-ml")
+    if args.json:
+        figures = {} if summary is None else _plain_history(summary)
+        output.answer_json(
+            {
+                "schema": "fastci.status/1",
+                "history": str(directory),
+                **figures,
+                "min_join_ratio": settings.min_join_ratio,
+                "evidence": None if evidence is None else _plain_evidence(evidence, store),
+            }
+        )
+        return 0
+    if summary is not None and (summary.n_executions or summary.n_runs):
+        output.answer(_for_person(summary, settings.min_join_ratio))
+    elif summary is not None:
+        output.answer(f"{directory}: no history yet; `fastci-ml ingest PATH` adds some")
+    if evidence is None:
+        output.answer(f"{store}: no evidence yet; `fastci-ml record --merge -- pytest` adds some")
+    else:
+        output.answer(("" if summary is None else "\n") + _evidence_for_person(evidence))
+    return 0
+
+
+def _missing_package() -> str:
+    """Package without which the history cannot be read; empty if all are there."""
+    import importlib
+
+    for name in ("numpy", "pyarrow"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            return name
+    return ""
+
+
+def _summarize(args: argparse.Namespace, settings: Settings, directory: Path) -> HistorySummary:
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
     from fastci_ml.records.ids import read_collected, with_project
@@ -56,26 +102,90 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             raise UsageError(
                 f"{args.collected}: cannot be read: {error}", hint="pytest --collect-only -q > collected.txt"
             ) from error
-    store = HistoryStore(args.history or settings.history_dir)
     project = default_project(settings.root) if args.project is None else checked_project(args.project)
     collected = [with_project(node_id, project) for node_id in collected]
-    summary = summarize(store, collected, root=settings.root)
+    summary = summarize(HistoryStore(directory), collected, root=settings.root)
     if summary.n_parts > _MANY_PARTS:
         output.tell(f"{summary.n_parts:,} parts make reading slow: fastci-ml history compact")
     if summary.unstable:
         output.tell(f"note: {describe_unstable(summary.unstable)}")
-    if args.json:
-        figures = asdict(summary)
-        figures["first"], figures["last"] = (
-            moment.isoformat() if moment else None for moment in (summary.first, summary.last)
-        )
-        figures["min_join_ratio"] = settings.min_join_ratio
-        output.answer_json({"schema": "fastci.status/1", "history": str(store.directory), **figures})
-    elif summary.n_executions or summary.n_runs:
-        output.answer(_for_person(summary, settings.min_join_ratio))
-    else:
-        output.answer(f"{store.directory}: no history yet; `fastci-ml ingest PATH` adds some")
-    return 0
+    return summary
+
+
+def _view(store: Path) -> EvidenceOverview | None:
+    """Figures of the evidence; None where there is no store yet."""
+    from fastci_ml.evidence.overview import view_evidence
+    from fastci_ml.evidence.store.store import EvidenceStore
+
+    if not store.exists():
+        return None
+    with EvidenceStore.open(store, read_only=True) as opened:
+        return view_evidence(opened)
+
+
+def _plain_history(summary: HistorySummary) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    figures = asdict(summary)
+    figures["first"], figures["last"] = (
+        moment.isoformat() if moment else None for moment in (summary.first, summary.last)
+    )
+    return figures
+
+
+def _plain_evidence(found: EvidenceOverview, store: Path) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "store": str(store),
+        "n_tests": found.n_tests,
+        "n_complete": found.n_complete,
+        "complete_ratio": found.complete_ratio,
+        "reasons": {gap.value: n for gap, n in found.reasons.items()},
+        "newest_trunk_us": found.newest_trunk_us,
+        "scopes": [{**asdict(scope), "is_imported": scope.is_imported} for scope in found.scopes],
+        "worst": [
+            {
+                "test": test.node_id,
+                "lane": test.lane,
+                "scope": test.scope,
+                "gaps": [{"reason": gap.value, "detail": detail} for gap, detail in test.gaps],
+            }
+            for test in found.worst
+        ],
+    }
+
+
+def _evidence_for_person(found: EvidenceOverview) -> str:
+    from fastci_ml.cli import output
+
+    lines = [f"evidence: {found.n_tests:,} tests recorded, {_percent(found.complete_ratio)} of them complete"]
+    rows = [
+        [
+            f"  {scope.lane}",
+            scope.scope,
+            f"{scope.n_tests:,}",
+            "imported" if scope.is_imported else _percent(scope.n_complete / scope.n_tests),
+            _day(scope.newest_us),
+        ]
+        for scope in found.scopes
+    ]
+    if rows:
+        lines += ["", output.table(["  lane", "scope", "tests", "complete", "newest"], rows)]
+    if found.reasons:
+        lines += ["", "not complete, so run for every change, because"]
+        lines += [f"  {n:>6,}  {gap.meaning}" for gap, n in found.reasons.items()]
+        lines += ["", "tests with most reasons"]
+    for test in found.worst:
+        lines.append(f"  {test.node_id}  ({test.lane}, {test.scope})")
+        lines += [f"    {gap.meaning}" + (f": {detail}" if detail else "") for gap, detail in test.gaps]
+    return "\n".join(lines)
+
+
+def _day(moment_us: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(moment_us / 1e6, UTC):%Y-%m-%d %H:%M}"
 
 
 def _for_person(summary: HistorySummary, floor: float) -> str:

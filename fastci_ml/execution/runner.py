@@ -109,12 +109,17 @@ def run_plan(
             raise UsageError(
                 f"{python}: cannot be started: {error}", hint="fastci-ml run --python EXE"
             ) from error
-        with _forwarding(child):
+        with forwarding_signals(child):
             code = child.wait()
         if code == 0:
             code, message = judge(finished, arguments)
             if message:
                 tell(message)
+    return shell_code(code)
+
+
+def shell_code(code: int) -> int:
+    """Exit code of a child as a shell says it: ``128 + n`` where signal n ended it."""
     return code if code >= 0 else _SHELL_SIGNAL_BASE - code
 
 
@@ -131,7 +136,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def forwarding_signals(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass signals that end a program on to the child, which has its own way to end."""
 
     def forward(number: int, _frame: FrameType | None) -> None:

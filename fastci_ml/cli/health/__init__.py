@@ -1,0 +1,1 @@
+"""What `fastci-ml doctor` looks at, with nothing but the standard library."""
