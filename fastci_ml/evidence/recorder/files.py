@@ -26,11 +26,12 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
     "_rewrite_test": ("_pytest/assertion/rewrite.py",),
     "updatecache": ("linecache.py",),
 }
-# Who lists folders to find modules and tests: a new file there is no change to what a test does, unless it
+# Who lists folders to find modules, tests and installed packages: a new file there is no change to what a test does, unless it
 # shadows a module, which is another question.
 _FOLDER_READERS: dict[str, tuple[str, ...]] = {
     "_fill_cache": ("importlib._bootstrap_external>",),
     "scandir": ("_pytest/pathlib.py",),
+    "children": ("importlib/metadata/__init__.py",),
 }
 # Our own frames and those of pathlib stand between the event and who asked.
 _FRAMES_TO_LOOK_AT = 12
