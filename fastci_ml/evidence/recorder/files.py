@@ -26,17 +26,22 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
     "_rewrite_test": ("_pytest/assertion/rewrite.py",),
     "updatecache": ("linecache.py",),
 }
-# Who lists folders to find modules, tests and installed packages: a new file there is no change to what a test does, unless it
-# shadows a module, which is another question.
-_FOLDER_READERS: dict[str, tuple[str, ...]] = {
-    "_fill_cache": ("importlib._bootstrap_external>",),
-    "scandir": ("_pytest/pathlib.py",),
-    "children": ("importlib/metadata/__init__.py",),
-}
+# Who lists folders to find modules, packages and tests: a new file there is no change to what a test does,
+# unless it shadows a module, which is another question.
+_SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py", "/pkgutil.py")
+_PYTEST = "/_pytest/"
+# Whose functions stand between the event and who asked.
+_PATH_MODULES = (
+    "/pathlib.py",
+    "/pathlib/__init__.py",
+    "/pathlib/_local.py",
+    "/glob.py",
+    "/os.py",
+    "<frozen os>",
+    "<frozen glob>",
+)
 # Our own frames and those of pathlib stand between the event and who asked.
 _FRAMES_TO_LOOK_AT = 12
-# Ours and one more: who lists a folder by a function of its own is not the import system.
-_NEAREST_FRAMES = 6
 
 
 class FileWatch:
@@ -231,7 +236,7 @@ class FileWatch:
             self._collector.top.reads.add(full)
 
     def _book_listing(self, path: Any) -> None:
-        if _is_called_by(_FOLDER_READERS):
+        if _is_search():
             return
         is_open = isinstance(path, int)
         if is_open:
@@ -332,15 +337,16 @@ def _is_module_read() -> bool:
     return False
 
 
-def _is_called_by(readers: dict[str, tuple[str, ...]]) -> bool:
-    """Whether the function that asked the system, past our own frames, is one of these."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
-    for _ in range(_NEAREST_FRAMES):
-        if frame is None:
-            break
-        file = readers.get(frame.f_code.co_name)
-        if file is not None and frame.f_code.co_filename.endswith(file):
+def _is_search() -> bool:
+    """Whether a folder is being listed to find modules, packages or tests."""
+    # Past this function, `_book_listing`, `_guarded`, `_on_list` and the audit hook.
+    frame: FrameType | None = sys._getframe(5)  # noqa: SLF001  the documented way to ask who calls
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.endswith(_SEARCHERS):
             return True
+        if not file.endswith(_PATH_MODULES):
+            return _PYTEST in file
         frame = frame.f_back
     return False
 
