@@ -134,16 +134,15 @@ class Pipeline:
         dtype = parameter_dtype(self.config.precision)
         return Sums(torch.zeros((), dtype=dtype), torch.zeros((), dtype=dtype))
 
-    def _tag(self, boundary: int, step: Pass) -> int:
-        """Name a message, so that those of different stages and micro-batches may overtake each other."""
-        return 2 * (boundary * self.config.n_microbatches + step.microbatch) + (step.kind == "backward")
-
     def _send(self, tensor: Tensor, boundary: int, step: Pass) -> None:
-        """Send over the boundary behind stage number `boundary`: forward to the next stage, or back to it."""
+        """Send over the boundary behind stage number `boundary`: forward to the next stage, or back to it.
+
+        Messages need no names: a rank sends to another in the order in which that one receives.
+        """
         number = boundary + 1 if step.kind == "forward" else boundary
         tensor = tensor.contiguous()
         rank = self.group.ranks[number % self.group.size]
-        work = dist.isend(tensor, rank, group=self.group.handle, tag=self._tag(boundary, step))
+        work = dist.isend(tensor, rank, group=self.group.handle)
         assert work is not None
         self._outbox.append((work, tensor))
 
@@ -151,7 +150,7 @@ class Pipeline:
         number = boundary if step.kind == "forward" else boundary + 1
         tensor = torch.empty(shape, dtype=parameter_dtype(self.config.precision))
         rank = self.group.ranks[number % self.group.size]
-        dist.recv(tensor, rank, group=self.group.handle, tag=self._tag(boundary, step))
+        dist.recv(tensor, rank, group=self.group.handle)
         return tensor
 
     def _flush(self) -> None:

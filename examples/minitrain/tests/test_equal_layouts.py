@@ -23,7 +23,14 @@ EXPERTS = {**SAME, "balance": "tolerance"}
     "tolerance",
     [
         case("tp", 2, "small", "parallel.tp=2 run.steps=10", SAME, FP32, smoke=True),
-        case("dp-clipped", 2, "small", "parallel.dp=2 run.steps=10 optim.clip=0.1", SAME, FP32),
+        case(
+            "dp-clipped",
+            2,
+            "small",
+            "parallel.dp=2 data.micro_batch=2 run.steps=10 optim.clip=0.1",
+            SAME,
+            FP32,
+        ),
         case(
             "cp-long-documents",
             2,

@@ -87,13 +87,15 @@ def test_only_matrices_decay(tmp_path: Path) -> None:
         torch.testing.assert_close(value, before[name] * factor)
 
 
-def test_gradient_norm_is_that_of_all_weights_and_clipping_scales_all(tmp_path: Path) -> None:
-    made = trainer(tmp_path, "optim.clip=0.25")
+@pytest.mark.parametrize("dtype", ["fp64", "fp16"])
+def test_gradient_norm_is_that_of_all_weights_and_clipping_scales_all(dtype: str, tmp_path: Path) -> None:
+    """In fp16 too, where the loss scale has to be taken out: both optimizers hardly see a constant factor."""
+    made = trainer(tmp_path, f"precision.dtype={dtype}", "optim.clip=0.25")
     record = made.train_step()
     gradients = torch.cat([weight.grad.flatten() for stage in made.stages for weight in stage.weights()])  # type: ignore[union-attr]
     assert record["grad_norm"] > 1
     assert float(gradients.norm()) == pytest.approx(0.25, rel=1e-5)
-    free = trainer(tmp_path, "optim.clip=0")
+    free = trainer(tmp_path, f"precision.dtype={dtype}", "optim.clip=0")
     assert free.train_step()["grad_norm"] == pytest.approx(record["grad_norm"])
     unclipped = torch.cat([weight.grad.flatten() for stage in free.stages for weight in stage.weights()])  # type: ignore[union-attr]
     assert float(unclipped.norm()) == pytest.approx(record["grad_norm"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from minitrain.pipeline import Pass, one_forward_one_backward
@@ -53,6 +55,28 @@ def test_ranks_never_wait_for_each_other_in_a_circle(pp: int, vpp: int, n_microb
                 done.add((passes.pop(0).kind, stage, microbatch))
                 has_moved = True
         assert has_moved, "all ranks wait"
+
+
+@pytest.mark.parametrize(("pp", "vpp", "n_microbatches"), SHAPES)
+def test_messages_between_two_ranks_are_received_in_the_order_in_which_they_are_sent(
+    pp: int, vpp: int, n_microbatches: int
+) -> None:
+    """They carry no names, so a stage would take one for another."""
+    sent: dict[tuple[int, int], list[tuple[str, int, int]]] = defaultdict(list)  # by sender and receiver
+    received: dict[tuple[int, int], list[tuple[str, int, int]]] = defaultdict(list)
+    last = pp * vpp - 1
+    for rank in range(pp):
+        for found in one_forward_one_backward(pp, vpp, rank, n_microbatches):
+            stage = found.chunk * pp + rank
+            step = 1 if found.kind == "forward" else -1
+            if 0 <= stage - step <= last:
+                message = (found.kind, stage, found.microbatch)
+                received[(stage - step) % pp, rank].append(message)
+            if 0 <= stage + step <= last:
+                message = (found.kind, stage + step, found.microbatch)
+                sent[rank, (stage + step) % pp].append(message)
+    assert sent == received
+    assert (pp > 1) == bool(sent)
 
 
 @pytest.mark.parametrize(("pp", "n_microbatches"), [(2, 8), (4, 8), (4, 2)])
