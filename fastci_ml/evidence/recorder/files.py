@@ -30,10 +30,12 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
 # unless it shadows a module, which is another question.
 _SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py", "/pkgutil.py")
 _PYTEST = "/_pytest/"
+_DELETES = "rmtree"
 # Whose functions stand between the event and who asked.
 _PATH_MODULES = (
     "/pathlib.py",
     "/pathlib/__init__.py",
+    "/pathlib/_abc.py",
     "/pathlib/_local.py",
     "/glob.py",
     "/os.py",
@@ -202,6 +204,8 @@ class FileWatch:
 
     def _book_by_descriptor(self, path: Any, full: str) -> None:
         """`os.open`, which may have looked the name up in an open folder: we are not told in which."""
+        if _is_search(sys._getframe(5)):  # noqa: SLF001  as in `_book_listing`, and `_book_open`
+            return
         if isdir(full):
             self._open_folders.add(full)
             self._collector.top.listings.add(full)
@@ -236,7 +240,8 @@ class FileWatch:
             self._collector.top.reads.add(full)
 
     def _book_listing(self, path: Any) -> None:
-        if _is_search():
+        # Past this function, `_guarded`, `_on_list` and the audit hook.
+        if _is_search(sys._getframe(4)):  # noqa: SLF001  the documented way to ask who calls
             return
         is_open = isinstance(path, int)
         if is_open:
@@ -337,13 +342,12 @@ def _is_module_read() -> bool:
     return False
 
 
-def _is_search() -> bool:
-    """Whether a folder is being listed to find modules, packages or tests."""
-    # Past this function, `_book_listing`, `_guarded`, `_on_list` and the audit hook.
-    frame: FrameType | None = sys._getframe(5)  # noqa: SLF001  the documented way to ask who calls
+def _is_search(asker: FrameType) -> bool:
+    """Whether a folder is being looked at to find modules, packages or tests, or to delete it."""
+    frame: FrameType | None = asker
     while frame is not None:
         file = frame.f_code.co_filename
-        if file.endswith(_SEARCHERS):
+        if file.endswith(_SEARCHERS) or (file.endswith("/shutil.py") and _DELETES in frame.f_code.co_name):
             return True
         if not file.endswith(_PATH_MODULES):
             return _PYTEST in file
