@@ -16,8 +16,8 @@ from fastci_ml.evidence.merge.name_graph import NameGraph, is_special, simple_na
 from fastci_ml.records.evidence import BlockKind, CaptureKind, UnitSeen
 from fastci_ml.sources.blocks.block import Block
 
-# Members of the sets that are kept; neighbours among the tests mostly get the same.
-_MAX_KEPT = 500_000
+# Tests come in order of node id, and neighbours mostly get the same.
+_N_KEPT = 8
 
 
 class MemoRule:
@@ -54,7 +54,6 @@ class MemoRule:
             number for number, capture in bundle.captures.items() if capture.kind is CaptureKind.TEST
         )
         self._kept: dict[int, frozenset[UnitSeen]] = {}
-        self._n_kept = 0
 
     def _reaches(self, memos: list[tuple[SourceFile, Block]]) -> list[int]:
         """For each memo, bits of the units behind it: itself, what it may call, and what filled that."""
@@ -96,12 +95,9 @@ class MemoRule:
     def _members(self, mask: int) -> frozenset[UnitSeen]:
         known = self._kept.get(mask)
         if known is None:
-            known = frozenset([self._units[bit] for bit in bits(mask)])
-            self._n_kept += len(known)
-            if self._n_kept > _MAX_KEPT:
-                self._kept.clear()
-                self._n_kept = len(known)
-            self._kept[mask] = known
+            if len(self._kept) >= _N_KEPT:
+                del self._kept[next(iter(self._kept))]
+            known = self._kept[mask] = frozenset([self._units[bit] for bit in bits(mask)])
         return known
 
 
