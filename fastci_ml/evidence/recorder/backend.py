@@ -40,9 +40,12 @@ class Backend(Protocol):
         Returns
         -------
         iterable of CodeType
-            Every code object entered since `push`, those of all threads included; more than that is allowed,
-            less is not.
+            Every code object entered since `push`, those of all threads included, files apart that were left
+            out; more than that is allowed, less is not.
         """
+
+    def leave_out(self, filename: str) -> None:
+        """Say that code of a file, as `co_filename` names it, is of no interest."""
 
     def lost(self) -> str:
         """How the hook was lost since this was last asked, for a person; empty when it was not."""

@@ -1,12 +1,16 @@
-"""`sys.monitoring`, Python 3.12 and later: each function costs one call of ours in a capture, then nothing.
+"""`sys.monitoring`, Python 3.12 and later: entries of functions, those of all threads, C++'s own included.
 
-The event of a function's entry is switched off for that code object once it was seen, and on for all of
-them when a capture begins. All threads are seen, those that C++ started as well.
+Code of other projects costs one call of ours for good: its event is switched off where it stands, and never
+on again. Switching events on can only be done for all code at once, and each function then pays when it is
+next called: for a suite of short tests that is the dearest part of recording. So the repository's functions
+are not switched off, and cost a call of ours at each entry, until a capture has seen so many entries that
+switching off and on again is cheaper.
 """
 
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Iterable
 from types import CodeType
 from typing import Any
@@ -17,6 +21,10 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 _NAME = "fastci-ml"
 # 0, 1 and 2 are where debuggers, coverage and profilers look first: those are taken last.
 _TOOL_IDS = (4, 3, 5, 2, 1, 0)
+# Entries of one capture before functions are switched off: about what switching them on again costs.
+_MAX_ENTRIES = 4096
+# Names of files without interest; programs that generate code may bring any number of them.
+_MAX_LEFT_OUT = 100_000
 
 
 def free_tool_id() -> int | None:
@@ -37,9 +45,13 @@ class MonitoringBackend:
 
     def __init__(self, tool_id: int) -> None:
         self._tool_id = tool_id
-        # One list for good: the callbacks hold its `append`, so that nothing is looked up in them.
+        # The callbacks hold these very objects, so that nothing is looked up in them: a list of entries up to
+        # the limit, what came behind it by identity, and whether anything was switched off.
         self._seen: list[CodeType] = []
-        self._outer: list[list[CodeType]] = []
+        self._beyond: dict[int, CodeType] = {}
+        self._switched_off: list[bool] = []
+        self._left_out: set[str] = set()
+        self._outer: list[dict[int, CodeType]] = []
 
     def start(self) -> None:
         """Take the tool id."""
@@ -47,7 +59,7 @@ class MonitoringBackend:
             _monitoring.use_tool_id(self._tool_id, _NAME)
         except ValueError as error:
             raise RuntimeError(f"sys.monitoring tool id {self._tool_id} is taken: {error}") from error
-        enter, throw = _callbacks(self._seen)
+        enter, throw = _callbacks(self._seen, self._beyond, self._switched_off, self._left_out)
         events = _monitoring.events
         # A generator or coroutine that an earlier test started goes on in this one: resumed or thrown into.
         self._events = events.PY_START | events.PY_RESUME | events.PY_THROW
@@ -64,18 +76,22 @@ class MonitoringBackend:
 
     def push(self) -> None:
         """Begin a capture."""
-        self._outer.append(self._seen.copy())
-        self._seen.clear()
-        _monitoring.restart_events()
+        self._outer.append(self._take())
+        self._switch_on()
 
     def pop(self, *, is_apart: bool) -> Iterable[CodeType]:
         """End a capture."""
-        seen = self._seen.copy()
-        # In place: the callbacks hold this very list.
-        self._seen[:] = self._outer.pop()
+        entered = self._take()
+        self._beyond.update(self._outer.pop())
         if is_apart:
-            _monitoring.restart_events()
-        return seen
+            self._switch_on()
+        return entered.values()
+
+    def leave_out(self, filename: str) -> None:
+        """Switch code of this file off where it is met, for good."""
+        if len(self._left_out) >= _MAX_LEFT_OUT:
+            self._left_out.clear()
+        self._left_out.add(filename)
 
     def lost(self) -> str:
         """Whether another tool took the id, or switched our events off."""
@@ -86,18 +102,47 @@ class MonitoringBackend:
             return f"events of sys.monitoring tool id {self._tool_id} were changed"
         return ""
 
+    def _take(self) -> dict[int, CodeType]:
+        """What was seen, each code object once; threads may add to it meanwhile, and nothing is lost."""
+        seen, beyond = self._seen, self._beyond
+        n_seen = len(seen)
+        taken = dict(zip(map(id, seen[:n_seen]), seen[:n_seen], strict=True))
+        del seen[:n_seen]
+        while beyond:
+            identity, code = beyond.popitem()
+            taken[identity] = code
+        return taken
 
-def _callbacks(seen: list[CodeType]) -> tuple[Any, Any]:
+    def _switch_on(self) -> None:
+        if self._switched_off:
+            self._switched_off.clear()
+            _monitoring.restart_events()
+
+
+def _callbacks(
+    seen: list[CodeType], beyond: dict[int, CodeType], switched_off: list[bool], left_out: set[str]
+) -> tuple[Any, Any]:
     append = seen.append
     disable = _monitoring.DISABLE
-
+    owner = get_ident()
     # Closures, not globals: they are called while the interpreter shuts down and has cleared our module.
+    max_entries, thread = _MAX_ENTRIES, get_ident
+
     def enter(code: CodeType, _offset: int) -> object:
-        append(code)
-        return disable
+        if code.co_filename in left_out:
+            return disable
+        if len(seen) < max_entries:
+            append(code)
+            return None
+        beyond[id(code)] = code
+        # Only the thread that begins captures: another one could do so when the next has begun.
+        if thread() == owner:
+            switched_off.append(True)
+            return disable
+        return None
 
     def throw(code: CodeType, _offset: int, _exception: BaseException) -> None:
         # This event cannot be switched off for one code object, but it is rare.
-        append(code)
+        beyond[id(code)] = code
 
     return enter, throw

@@ -15,8 +15,14 @@ import threading
 from _lsprof import Profiler
 from _thread import get_ident
 from collections.abc import Iterable
+from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
+
+# Names of files without interest; programs that generate code may bring any number of them.
+_MAX_LEFT_OUT = 100_000
+
+_code_of = itemgetter(0)
 
 
 class ProfileBackend:
@@ -27,6 +33,7 @@ class ProfileBackend:
     def __init__(self) -> None:
         self._stack: list[Any] = []
         self._thread_profilers: dict[int, list[_ThreadProfiler]] = {}
+        self._left_out: set[str] = set()
         self._lost = ""
 
     def start(self) -> None:
@@ -68,7 +75,14 @@ class ProfileBackend:
             self._stack[-1].enable()
         codes = _codes(profiler)
         self._add_threads(codes)
-        return codes
+        left_out = self._left_out
+        return [code for code in codes if code.co_filename not in left_out]
+
+    def leave_out(self, filename: str) -> None:
+        """Pass over code of this file."""
+        if len(self._left_out) >= _MAX_LEFT_OUT:
+            self._left_out.clear()
+        self._left_out.add(filename)
 
     def lost(self) -> str:
         """Whether the hook was taken since this was last asked."""
@@ -137,7 +151,8 @@ def _codes(profiler: Any) -> list[CodeType]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return [entry.code for entry in profiler.getstats() if type(entry.code) is CodeType]
+        # Without C functions, as `builtins=False` has it, each entry is one of a code object.
+        return list(map(_code_of, profiler.getstats()))
     finally:
         if was_enabled:
             gc.enable()

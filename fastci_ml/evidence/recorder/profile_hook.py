@@ -19,15 +19,17 @@ class HookBackend:
     def __init__(self) -> None:
         self._frames: dict[int, CodeType] = {}
         self._outer: list[dict[int, CodeType]] = []
+        self._left_out: set[str] = set()
 
     def start(self) -> None:
         """Take the profile hooks."""
         if sys.getprofile() is not None:
             raise RuntimeError(f"the profile hook is taken by {sys.getprofile()!r}")
         frames = self._frames
+        left_out = self._left_out
 
         def hook(frame: FrameType, event: str, _argument: object) -> None:
-            if event == "call":
+            if event == "call" and frame.f_code.co_filename not in left_out:
                 # By identity: equal code objects of two files compare equal.
                 frames[id(frame.f_code)] = frame.f_code
 
@@ -54,6 +56,10 @@ class HookBackend:
         self._frames.clear()
         self._frames.update(outer)
         return codes
+
+    def leave_out(self, filename: str) -> None:
+        """Pass over code of this file."""
+        self._left_out.add(filename)
 
     def lost(self) -> str:
         """Whether the hook was taken; once it is free it is ours again."""
