@@ -109,14 +109,17 @@ def _paths(args: argparse.Namespace, settings: Settings) -> list[Path]:
 def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _Report) -> bool:
     """Merge bundles; False where there are none and only something else was asked for."""
     from fastci_ml.cli import output
+    from fastci_ml.errors import EvidenceError
     from fastci_ml.evidence.bundle.reader import find_bundles
     from fastci_ml.evidence.merge.merge import merge_bundles
     from fastci_ml.sources.projects import repository_top
 
     paths = _paths(args, settings)
     has_other_work = args.coverage or args.testmon or args.compact or args.retain_days is not None
-    if has_other_work and not args.paths and not find_bundles([path for path in paths if path.exists()]):
-        return False
+    if not args.paths and not find_bundles([path for path in paths if path.exists()]):
+        if has_other_work:
+            return False
+        raise EvidenceError(f"{paths[0]}: no bundle found", hint="fastci-ml record -- pytest")
     summary = merge_bundles(paths, store, root=repository_top(settings.root), progress=output.Progress())
     report.n_done += summary.n_merged + summary.n_known
     report.problems += summary.problems

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured_project import SOURCES, write_project
+from measured_project import DATA, SOURCES, make_data, write_project
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.importers.coverage_data import import_coverage
@@ -22,19 +22,6 @@ from fastci_ml.records.evidence import EvidenceRecord
 IMPORTERS = [import_coverage, import_testmon]
 Importer = Callable[..., ImportedEvidence]
 
-COVERAGE = """
-CREATE TABLE coverage_schema (version integer);
-INSERT INTO coverage_schema VALUES (7);
-CREATE TABLE meta (key text, value text, unique (key));
-CREATE TABLE file (id integer primary key, path text, unique (path));
-CREATE TABLE context (id integer primary key, context text, unique (context));
-CREATE TABLE line_bits (file_id integer, context_id integer, numbits blob);
-CREATE TABLE arc (file_id integer, context_id integer, fromno integer, tono integer);
-INSERT INTO file VALUES (1, 'pkg/lib.py'), (2, 'tests/test_lib.py');
-INSERT INTO context VALUES (1, ''), (2, 'tests/test_lib.py::test_f|run');
-INSERT INTO context VALUES (3, 'tests/test_lib.py::test_g|run');
-INSERT INTO line_bits VALUES (1, 2, x'0013'), (1, 3, x'000301'), (2, 2, x'0008');
-"""
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
 
@@ -45,15 +32,11 @@ def project(tmp_path) -> Path:
 
 
 def make(root: Path, *scripts: str) -> Path:
-    connection = sqlite3.connect(root / "data")
-    for script in scripts:
-        connection.executescript(script)
-    connection.close()
-    return root / "data"
+    return make_data(root / "data", *scripts)
 
 
 def test_the_sound_file_that_the_others_are_made_of_is_read(project):
-    found = import_coverage(make(project, COVERAGE), root=project, lane="l")
+    found = import_coverage(make(project, DATA), root=project, lane="l")
     assert [record.node_id for record in found.records] == [
         "tests/test_lib.py::test_f",
         "tests/test_lib.py::test_g",
@@ -123,7 +106,7 @@ def test_database_of_another_program_is_refused(tmp_path, importer):
     ],
 )
 def test_rows_that_coverage_does_not_write_are_refused(project, statement, message):
-    path = make(project, COVERAGE, statement)
+    path = make(project, DATA, statement)
     with pytest.raises(EvidenceError, match=message):
         import_coverage(path, root=project, lane="l")
 
@@ -141,7 +124,7 @@ def test_rows_that_coverage_does_not_write_are_refused(project, statement, messa
 )
 def test_what_only_looks_like_a_table_is_not_read(project, script):
     try:
-        path = make(project, COVERAGE, script)
+        path = make(project, DATA, script)
     except sqlite3.OperationalError as error:
         pytest.skip(f"this SQLite cannot make it: {error}")
     with pytest.raises(EvidenceError, match="no plain"):
@@ -153,7 +136,7 @@ def test_views_and_triggers_beside_the_tables_change_nothing(project):
         f"CREATE VIEW other AS {ENDLESS} SELECT i FROM n;"
         "CREATE TRIGGER t AFTER INSERT ON meta BEGIN DELETE FROM file; END;"
     )
-    assert len(import_coverage(make(project, COVERAGE, extra), root=project, lane="l").records) == 2
+    assert len(import_coverage(make(project, DATA, extra), root=project, lane="l").records) == 2
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../outside.py", "link.py", "a\0b.py", ""])
@@ -161,7 +144,7 @@ def test_file_outside_of_the_repository_is_never_read(project, target):
     outside = project.parent / "outside.py"
     outside.write_text(project.joinpath("pkg/lib.py").read_text())
     (project / "link.py").symlink_to(outside)
-    path = make(project, COVERAGE)
+    path = make(project, DATA)
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE file SET path = ? WHERE id = 1", (target,))
@@ -173,7 +156,7 @@ def test_file_outside_of_the_repository_is_never_read(project, target):
 
 def test_context_of_any_text_is_a_name_and_nothing_else(project):
     odd = "tests/test_lib.py::test_f[$(touch x); '\"\n\x1b[0m../../é]|run"
-    path = make(project, COVERAGE)
+    path = make(project, DATA)
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE context SET context = ? WHERE id = 2", (odd,))
@@ -183,7 +166,7 @@ def test_context_of_any_text_is_a_name_and_nothing_else(project):
 
 
 def test_file_that_does_not_parse_is_left_out_and_named(project):
-    path = make(project, COVERAGE)
+    path = make(project, DATA)
     lib = project / "pkg" / "lib.py"
     lib.write_text("def broken(:\n")
     os.utime(lib, (1, 1))
@@ -195,7 +178,7 @@ def test_file_that_does_not_parse_is_left_out_and_named(project):
 def sound(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("sound")
     write_project(root)
-    make(root, COVERAGE)
+    make(root, DATA)
     return root
 
 

@@ -165,6 +165,20 @@ def test_child():
 }
 
 
+# Data of coverage.py about it, as small as it can be: two tests that share a function.
+DATA = """
+CREATE TABLE coverage_schema (version integer);
+INSERT INTO coverage_schema VALUES (7);
+CREATE TABLE meta (key text, value text, unique (key));
+CREATE TABLE file (id integer primary key, path text, unique (path));
+CREATE TABLE context (id integer primary key, context text, unique (context));
+CREATE TABLE line_bits (file_id integer, context_id integer, numbits blob);
+CREATE TABLE arc (file_id integer, context_id integer, fromno integer, tono integer);
+INSERT INTO file VALUES (1, 'pkg/lib.py'), (2, 'tests/test_lib.py');
+INSERT INTO context VALUES (1, ''), (2, 'tests/test_lib.py::test_f|run');
+INSERT INTO context VALUES (3, 'tests/test_lib.py::test_g|run');
+INSERT INTO line_bits VALUES (1, 2, x'0013'), (1, 3, x'000301'), (2, 2, x'0008');
+"""
 PYTEST_COV = ("pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_cov", "--cov=.", "--cov-report=")
 
 
@@ -212,8 +226,14 @@ def measure(root: Path, *arguments: str, **options: str) -> Path:
 
 def load(dump: Path, target: Path) -> Path:
     """Make a data file of its text."""
+    return make_data(target, dump.read_text())
+
+
+def make_data(target: Path, *scripts: str) -> Path:
+    """Make a database by SQL."""
     connection = sqlite3.connect(target)
-    connection.executescript(dump.read_text())
+    for script in scripts:
+        connection.executescript(script)
     connection.close()
     return target
 
