@@ -47,6 +47,9 @@ class Backend(Protocol):
     def leave_out(self, filename: str) -> None:
         """Say that code of a file, as `co_filename` names it, is of no interest."""
 
+    def take_in(self, filename: str) -> None:
+        """Take that back, for code objects of that file that have never run."""
+
     def lost(self) -> str:
         """How the hook was lost since this was last asked, for a person; empty when it was not."""
 

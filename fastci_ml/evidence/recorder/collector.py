@@ -124,6 +124,8 @@ class Collector:
         self._codes: dict[int, tuple[CodeType, int]] = {}
         self._file_numbers: dict[tuple[str, str | None], int] = {}
         self._edges: set[tuple[int, int]] = set()
+        # Files of other projects that a watch looks for.
+        self._kept: set[str] = set()
         self._has_told = False
 
     @property
@@ -219,6 +221,11 @@ class Collector:
             self._edges.add(edge)
             self.writer.add_edge(*edge)
 
+    def keep(self, filename: str) -> None:
+        """Go on being told of the code of a file that is not the repository's: a watch looks for it."""
+        self._kept.add(filename)
+        self.backend.take_in(filename)
+
     def gap(self, gap: Gap, detail: str) -> None:
         """Say of everything that is open why it may be incomplete.
 
@@ -249,6 +256,8 @@ class Collector:
             while running is not None:
                 capture.add_code(running.f_code)
                 running = running.f_back  # type: ignore[assignment]
+        # Our own frame is one of them: it would hold itself, and all below it, until the next collection.
+        del frame
 
     def _closed(self, capture: OpenCapture) -> Capture:
         files = self.files
@@ -280,7 +289,8 @@ class Collector:
             if entry is None:
                 path = self.files.relative(code.co_filename)
                 if path is None:
-                    self.backend.leave_out(code.co_filename)
+                    if code.co_filename not in self._kept:
+                        self.backend.leave_out(code.co_filename)
                     continue
                 number = self.writer.add_code(self._file_number(path), code.co_qualname, code.co_firstlineno)
                 entry = known[identity] = (code, number)

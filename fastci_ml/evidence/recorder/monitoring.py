@@ -93,6 +93,10 @@ class MonitoringBackend:
             self._left_out.clear()
         self._left_out.add(filename)
 
+    def take_in(self, filename: str) -> None:
+        """Pass over it no longer."""
+        self._left_out.discard(filename)
+
     def lost(self) -> str:
         """Whether another tool took the id, or switched our events off."""
         holder = _monitoring.get_tool(self._tool_id)

@@ -84,6 +84,10 @@ class ProfileBackend:
             self._left_out.clear()
         self._left_out.add(filename)
 
+    def take_in(self, filename: str) -> None:
+        """Pass over it no longer."""
+        self._left_out.discard(filename)
+
     def lost(self) -> str:
         """Whether the hook was taken since this was last asked."""
         self._note_loss()
@@ -126,9 +130,19 @@ class ProfileBackend:
                 codes.extend(_codes(thread.profiler))
             if is_outermost:
                 # An id is given again to a later thread: of several only the latest can be alive.
-                self._thread_profilers[ident] = held = held[-1:] if ident in alive else []
+                ended = held[:-1] if ident in alive else held
+                self._end_threads(ended)
+                del held[: len(ended)]
                 if not held:
                     del self._thread_profilers[ident]
+
+    def _end_threads(self, ended: list[_ThreadProfiler]) -> None:
+        """Switch off the profilers of threads that are no more."""
+        for thread in ended:
+            # This takes the hook of the thread that asks, as would happen whenever such a profiler is freed.
+            thread.profiler.disable()
+        if ended and self._stack and _hook() is None:
+            self._stack[-1].enable()
 
 
 class _ThreadProfiler:

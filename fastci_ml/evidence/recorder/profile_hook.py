@@ -61,6 +61,10 @@ class HookBackend:
         """Pass over code of this file."""
         self._left_out.add(filename)
 
+    def take_in(self, filename: str) -> None:
+        """Pass over it no longer."""
+        self._left_out.discard(filename)
+
     def lost(self) -> str:
         """Whether the hook was taken; once it is free it is ours again."""
         found = sys.getprofile()
