@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastci_ml.evidence.recorder.caches import CacheWatch
 from fastci_ml.evidence.recorder.children import ChildWatch
 from fastci_ml.evidence.recorder.collector import Collector, Watch
+from fastci_ml.evidence.recorder.compiled import CompileWatch
 from fastci_ml.evidence.recorder.environ import EnvironWatch
 from fastci_ml.evidence.recorder.files import FileWatch
 from fastci_ml.evidence.recorder.imports import ImportWatch
@@ -33,5 +34,6 @@ def make_watches(collector: Collector, *, environ_prefixes: tuple[str, ...] = ()
         SourceTextWatch(collector),
         CacheWatch(collector),
         ChildWatch(collector, imports),
+        CompileWatch(collector, imports),
         EnvironWatch(collector, environ_prefixes),
     ]
