@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.store import schema
 from fastci_ml.evidence.store.force import Claim, in_force
-from fastci_ml.evidence.store.postings import unpack
+from fastci_ml.evidence.store.postings import DamagedListError, unpack
 from fastci_ml.evidence.store.segments import Segment, all_segments
 
 _MAX_PROBLEMS = 20
@@ -21,7 +22,7 @@ def problems_of(connection: sqlite3.Connection) -> list[str]:
             found.append(problem)
             if len(found) == _MAX_PROBLEMS:
                 break
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except (sqlite3.DatabaseError, EvidenceError) as error:
         found.append(f"cannot be read further: {error}")
     return found
 
@@ -104,7 +105,7 @@ def _problems_of_postings(
             continue
         try:
             ids = unpack(blob)
-        except ValueError as error:
+        except DamagedListError as error:
             yield f"{place}: {error}"
             continue
         if not ids or ids[0] < 1 or ids[-1] > segment.n_records or any(map(int.__ge__, ids, ids[1:])):

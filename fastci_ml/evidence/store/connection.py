@@ -38,19 +38,35 @@ def connect(path: Path, *, create: bool, read_only: bool) -> sqlite3.Connection:
             raise EvidenceError(f"{path.parent}: cannot be made: {error}") from error
     mode = "ro" if read_only else "rwc" if create else "rw"
     with translated(path):
-        # As an address: it takes any path, and the mode. Transactions are begun by ourselves.
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-        )
         try:
-            _prepare(connection, path, create=create, read_only=read_only)
-        except BaseException:
-            connection.close()
-            raise
+            return _opened(path, mode)
+        except sqlite3.OperationalError as error:
+            if not read_only or error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
+                raise
+        # A writer was killed. Reading undoes what it left, for which the file must be open for writing.
+        undoing = _connection(path, "rw")
+        try:
+            undoing.execute("PRAGMA user_version")
+        finally:
+            undoing.close()
+        return _opened(path, mode)
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    connection = _connection(path, mode)
+    try:
+        _prepare(connection, path, create=mode == "rwc", read_only=mode == "ro")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _connection(path: Path, mode: str) -> sqlite3.Connection:
+    # As an address: it takes any path, and the mode. Transactions are begun by ourselves.
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, create: bool, read_only: bool) -> None:
@@ -157,6 +173,11 @@ def explained(path: Path, error: sqlite3.Error) -> EvidenceError:
             f"{path}: not written, the store is as before: {error} (disk full, a limit on file sizes, or "
             "the disk failed)",
             hint=f"df -h {folder}; ulimit -f",
+        )
+    if name == "SQLITE_READONLY_ROLLBACK":
+        return EvidenceError(
+            f"{path}: a process was killed while it wrote, and undoing that needs write access: {error}",
+            hint=f"ls -ld {folder} {_quoted(path)}",
         )
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return EvidenceError(f"{path}: no access: {error}", hint=f"ls -ld {folder} {_quoted(path)}")
