@@ -18,10 +18,10 @@ _PURE_CALLS = frozenset(
         "vars", "version",
     }
 )  # fmt: skip
-# A value that such a call computes is known elsewhere as well, or is not all that the call did.
-_EFFECT_PARTS = (
-    "append", "configure", "connect", "disable", "enable", "extend", "hook", "insert", "install", "patch",
-    "register", "seed", "set_", "setdefault", "setup", "subscribe",
+# How a word of the name of a call begins that leaves its result, or something else, elsewhere as well.
+_EFFECT_WORDS = (
+    "add", "append", "configure", "connect", "disable", "enable", "extend", "hook", "insert", "install",
+    "monkeypatch", "patch", "register", "seed", "setdefault", "setup", "subscribe", "unregister",
 )  # fmt: skip
 
 
@@ -65,8 +65,10 @@ def _has_effect(value: ast.expr) -> bool:
         return False
     for node in ast.walk(value):
         if isinstance(node, ast.Call):
-            name = last_name(node).lower()
-            if any(part in name for part in _EFFECT_PARTS):
+            words = last_name(node).lower().strip("_").split("_")
+            if words[0] == "set" and len(words) > 1:
+                return True
+            if any(word.startswith(_EFFECT_WORDS) for word in words):
                 return True
         elif isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
             return True

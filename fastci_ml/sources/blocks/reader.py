@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import warnings
 from hashlib import blake2b
 
@@ -35,6 +36,9 @@ def read_blocks(source: bytes) -> ModuleBlocks:
     >>> read_blocks(b"def f(:").is_parsed
     False
     """
+    # Trees are many objects and no cycles: looking for these would take a third of the time.
+    is_collecting = gc.isenabled()
+    gc.disable()
     try:
         with warnings.catch_warnings():
             # Odd escapes and the like are the file's own affair, also where warnings are errors.
@@ -44,6 +48,9 @@ def read_blocks(source: bytes) -> ModuleBlocks:
     except (SyntaxError, ValueError, LookupError, OverflowError, RecursionError, MemoryError, SystemError):
         # What the parser says of broken syntax, null bytes, encodings and nesting beyond its limits.
         return _whole_file(source)
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 def _read(tree: ast.Module) -> ModuleBlocks:

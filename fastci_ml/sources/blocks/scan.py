@@ -103,8 +103,9 @@ def _generic(scope: Scope, node: Any, stack: list[Any]) -> None:
     emit = scope.out.append
     cls = node.__class__
     emit(_MARKS[cls])
+    given = node.__dict__
     for name, mark in _FIELDS[cls]:
-        value = getattr(node, name, None)
+        value = given.get(name)
         if value is None:
             continue
         kind = value.__class__
