@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -72,6 +74,7 @@ def start_recorder(config: pytest.Config, folder: str | None) -> None:
 
 
 def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
+    is_worker = _is_worker()
     rootdir = config.rootpath.resolve()
     settings = load_settings(find_root(rootdir))
     top = repository_top(settings.root)
@@ -81,8 +84,8 @@ def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
         settings,
         top,
         bundles_dir,
-        session_id=os.environ.get("PYTEST_XDIST_TESTRUNUID", ""),
-        worker=os.environ.get("PYTEST_XDIST_WORKER", ""),
+        session_id=os.environ.get("PYTEST_XDIST_TESTRUNUID", "") if is_worker else "",
+        worker=os.environ.get("PYTEST_XDIST_WORKER", "") if is_worker else "",
     )
     is_reversed = bool(config.known_args_namespace.fastci_reverse)
     return RecordPlugin(collector, "" if project == "." else project, is_reversed=is_reversed)
@@ -90,8 +93,19 @@ def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
 
 def _is_controller(config: pytest.Config) -> bool:
     """Whether this process hands the tests to workers of pytest-xdist, and runs none itself."""
-    if os.environ.get("PYTEST_XDIST_WORKER"):
+    if _is_worker():
         return False
     given = config.known_args_namespace
     n_workers = getattr(given, "numprocesses", None)
     return bool(n_workers or getattr(given, "tx", None)) or getattr(given, "dist", "no") != "no"
+
+
+def _is_worker() -> bool:
+    """Whether this process is a worker of pytest-xdist; its variables are also set in what a worker starts."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
+    while frame is not None:
+        # What execnet calls the code that a worker runs.
+        if frame.f_globals.get("__name__") == "__channelexec__":
+            return True
+        frame = frame.f_back
+    return False
