@@ -101,7 +101,7 @@ def _is_controller(config: pytest.Config) -> bool:
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of pytest-xdist; its variables are also set in what a worker starts."""
+    """Whether this process is a worker of pytest-xdist, whose variables what it starts has too."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
     while frame is not None:
         # What execnet calls the code that a worker runs.
