@@ -124,6 +124,10 @@ def check_walks_by_descriptors():
             os.close(os.open(name, os.O_RDONLY, dir_fd=number))
 
 
+def check_modules_of_a_package():
+    assert [found.name for found in pkgutil.iter_modules(package.__path__)] == ["late", "module"]
+
+
 def check_outside():
     (ELSEWHERE / "x.txt").write_text("x")
     (ELSEWHERE / "x.txt").read_text()
@@ -295,6 +299,8 @@ LISTINGS = {
     "check_walks": {"data", "data/deep"},
     "check_link_in_the_repository": {"data/deep"},
     "check_copies": {"data/deep"},
+    "check_modules_of_a_package": {"package"},
+    "check_import_is_no_read": set(),
     "check_outside": set(),
     "check_nothing": set(),
 }

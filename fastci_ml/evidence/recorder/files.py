@@ -28,11 +28,13 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
 }
 # Who lists folders to find modules, packages and tests: a new file there is no change to what a test does,
 # unless it shadows a module, which is another question.
-_SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py", "/pkgutil.py")
+_SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py")
 _PYTEST = "/_pytest/"
 _DELETES = "rmtree"
-# Whose functions stand between the event and who asked.
+# Whose functions stand between the event and who asked. A program that asks `pkgutil` for the modules of a
+# package is one that a new module changes.
 _PATH_MODULES = (
+    "/pkgutil.py",
     "/pathlib.py",
     "/pathlib/__init__.py",
     "/pathlib/_abc.py",
