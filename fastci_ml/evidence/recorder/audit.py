@@ -11,7 +11,9 @@ from fastci_ml.evidence.recorder.transparent import transparent
 Handler = Callable[[tuple[Any, ...]], None]
 
 _PROBE = "fastci_ml.probe"
-_handlers: dict[str, tuple[Handler, ...]] = {}
+_held: dict[str, tuple[Handler, ...]] = {}
+# One for each event: what is frequent must not cost a loop.
+_handlers: dict[str, Handler] = {}
 _is_installed = False
 
 
@@ -31,17 +33,31 @@ def add_handlers(handlers: Mapping[str, Handler]) -> None:
     """
     _install()
     for event, handler in handlers.items():
-        _handlers[event] = (*_handlers.get(event, ()), handler)
+        _hold(event, (*_held.get(event, ()), handler))
 
 
 def remove_handlers(handlers: Mapping[str, Handler]) -> None:
     """Call them no more; without any, an event costs one look into a dict."""
     for event, handler in handlers.items():
-        left = tuple(held for held in _handlers.get(event, ()) if held is not handler)
-        if left:
-            _handlers[event] = left
-        else:
-            _handlers.pop(event, None)
+        _hold(event, tuple(held for held in _held.get(event, ()) if held is not handler))
+
+
+def _hold(event: str, handlers: tuple[Handler, ...]) -> None:
+    _held[event] = handlers
+    if len(handlers) > 1:
+        _handlers[event] = _one_by_one(handlers)
+    elif handlers:
+        _handlers[event] = handlers[0]
+    else:
+        _handlers.pop(event, None)
+
+
+def _one_by_one(handlers: tuple[Handler, ...]) -> Handler:
+    def call(arguments: tuple[Any, ...]) -> None:
+        for handler in handlers:
+            handler(arguments)
+
+    return call
 
 
 def _install() -> None:
@@ -52,13 +68,14 @@ def _install() -> None:
 
     # A closure, not globals: it is called while the interpreter shuts down and has cleared our module.
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        for handler in get(event, ()):
+        handler = get(event)
+        if handler is not None:
             handler(arguments)
 
     sys.addaudithook(transparent(hook))
     # A hook that refuses ours does so in silence.
     heard: list[tuple[Any, ...]] = []
-    _handlers[_PROBE] = (heard.append,)
+    _handlers[_PROBE] = heard.append
     sys.audit(_PROBE)
     del _handlers[_PROBE]
     if not heard:

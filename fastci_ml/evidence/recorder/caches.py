@@ -40,20 +40,14 @@ _FUNCTOOLS = functools.cache.__code__.co_filename
 _cache_info = _Wrapper.cache_info
 
 
+# Hits and misses of a cache that was never called.
+_NOT_USED: tuple[int, ...] = (0, 0)
+
+
 class _Cache:
     """One cache, and what was known of it when it was last asked."""
 
-    __slots__ = (
-        "counted",
-        "hits",
-        "is_wrapped",
-        "label",
-        "made",
-        "misses",
-        "n_missed",
-        "number",
-        "was_filled",
-    )
+    __slots__ = ("counted", "info", "is_wrapped", "label", "made", "n_missed", "number", "was_filled")
 
     def __init__(self, label: str, *, is_wrapped: bool) -> None:
         self.label = label
@@ -61,8 +55,7 @@ class _Cache:
         self.is_wrapped = is_wrapped
         self.was_filled = False
         self.made: Callable[[], Any] = _nothing
-        self.hits = 0
-        self.misses = 0
+        self.info = _NOT_USED
         # Misses that we saw, and how many of them when it was last asked.
         self.n_missed = 0
         self.counted = 0
@@ -254,8 +247,8 @@ class CacheWatch:
         if label is None:
             return
         cache = _Cache(label, is_wrapped=False)
-        cache.hits, cache.misses, _, size = _cache_info(made)
-        cache.was_filled = size > 0
+        cache.info = _cache_info(made)
+        cache.was_filled = cache.info[3] > 0
         self._keep(cache, made)
 
     def _ask_all(self, capture: OpenCapture) -> None:
@@ -264,10 +257,13 @@ class CacheWatch:
         )
         for cache in self._snapshot():
             # Without a miss there is nothing that could be hit.
-            if not cache.is_wrapped or cache.n_missed:
-                made = cache.made()
-                if made is not None:
-                    self._ask(cache, made, capture)
+            if cache.is_wrapped and not cache.n_missed:
+                continue
+            made = cache.made()
+            if made is not None:
+                info = _cache_info(made)
+                if info != cache.info or cache.n_missed != cache.counted:
+                    self._compare(cache, info, capture)
 
     def _snapshot(self) -> tuple[_Cache, ...]:
         while True:
@@ -277,20 +273,18 @@ class CacheWatch:
                 # One of them died at this very moment.
                 continue
 
-    def _ask(self, cache: _Cache, made: Any, capture: OpenCapture) -> None:
-        hits, misses, _, _ = _cache_info(made)
-        n_missed = cache.n_missed
-        has_missed = misses != cache.misses
+    def _compare(self, cache: _Cache, info: tuple[int, ...], capture: OpenCapture) -> None:
+        """Book what a change of a cache's counts says."""
+        hits, misses = cache.info[:2]
         # Counts start again when a cache is cleared, which shows in misses that we saw and it does not know.
-        was_cleared = cache.is_wrapped and misses - cache.misses != n_missed - cache.counted
-        is_used = hits != cache.hits or was_cleared or (misses < cache.misses)
-        cache.hits, cache.misses, cache.counted = hits, misses, n_missed
-        if not cache.is_wrapped and has_missed:
-            self._to_say.add((cache, capture.number))
-        if is_used:
+        was_cleared = cache.is_wrapped and info[1] - misses != cache.n_missed - cache.counted
+        if info[0] != hits or was_cleared or info[1] < misses:
             capture.uses.add(self._number(cache))
             if cache.was_filled:
                 capture.gaps[Gap.CACHE_UNSEEN, cache.label] = None
+        if not cache.is_wrapped and info[1] != misses:
+            self._to_say.add((cache, capture.number))
+        cache.info, cache.counted = info, cache.n_missed
 
     def _number(self, cache: _Cache) -> int:
         if cache.number is None:

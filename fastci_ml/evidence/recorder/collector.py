@@ -139,12 +139,12 @@ class Collector:
         self.push(CaptureKind.SESSION, "")
         os.register_at_fork(after_in_child=self._leave_to_parent)
         for watch in self.watches:
-            watch.install()
+            self.guard(watch.install)
 
     def finish(self) -> None:
         """End whatever is open, and close the bundle."""
         for watch in reversed(self.watches):
-            watch.remove()
+            self.guard(watch.remove)
         while self._stack:
             self.pop(self.top)
         self.is_active = False

@@ -192,6 +192,9 @@ class FileWatch:
             collector.failed(error)
 
     def _book_open(self, path: Any, mode: str | None, flags: int) -> None:
+        if mode is not None and flags & _ACCESS == os.O_RDONLY and self._is_known(path):
+            self._collector.top.reads.add(path)
+            return
         full = self._inside(path)
         if full is None or full.endswith(".pyc"):
             return
@@ -203,6 +206,10 @@ class FileWatch:
             self._read(full)
         else:
             self._book_writing(full, flags)
+
+    def _is_known(self, path: Any) -> bool:
+        """Whether it was read before by this name, and is not one of those that importing reads, too."""
+        return type(path) is str and path in self._inputs and not path.endswith(".py")
 
     def _book_by_descriptor(self, path: Any, full: str) -> None:
         """`os.open`, which may have looked the name up in an open folder: we are not told in which."""
