@@ -82,8 +82,8 @@ class Dictionary:
         """Id of a content of a file, whose blocks are kept: those of the last release that merged it."""
         version = self.file_version(path, blob)
         self._connection.execute(
-            "UPDATE file_version SET blocks = ?1 WHERE id = ?2 AND blocks IS NOT ?1",
-            (blocks_to_blob(blocks), version),
+            "UPDATE file_version SET blocks = :blocks WHERE id = :id AND blocks IS NOT :blocks",
+            {"blocks": blocks_to_blob(blocks), "id": version},
         )
         return version
 

@@ -77,8 +77,8 @@ def read_heads(connection: sqlite3.Connection, lane: str | None) -> Iterator[Rec
     # All rows at once: an open cursor would keep others from writing.
     rows = connection.execute(
         "SELECT r.id, tf.path, t.rest, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, "
-        f"r.gaps, o.id {_FROM_RECORD} WHERE ?1 IS NULL OR l.name = ?1 ORDER BY r.id",
-        (None if lane is None else to_text(lane),),
+        f"r.gaps, o.id {_FROM_RECORD} WHERE :lane IS NULL OR l.name = :lane ORDER BY r.id",
+        {"lane": None if lane is None else to_text(lane)},
     ).fetchall()
     return (
         RecordHead(
@@ -101,12 +101,18 @@ def read_records(
     connection: sqlite3.Connection, node_id: str, lane: str | None, scope: str | None
 ) -> list[EvidenceRecord]:
     """Records in force of a test, newest first."""
+    path, rest = split_node_id(node_id)
     rows = connection.execute(
         "SELECT r.id, l.name, r.scope, o.commit_sha, r.recorded_us, o.backend, r.outcome, r.gaps, r.facts, "
         f"a.environ, a.native_readers {_FROM_RECORD} JOIN traits a ON a.id = r.traits "
-        "WHERE tf.path = ?1 AND t.rest = ?2 AND (?3 IS NULL OR l.name = ?3) AND (?4 IS NULL OR r.scope = ?4) "
-        "ORDER BY r.recorded_us DESC, r.id DESC",
-        (*map(to_text, split_node_id(node_id)), None if lane is None else to_text(lane), scope),
+        "WHERE tf.path = :path AND t.rest = :rest AND (:lane IS NULL OR l.name = :lane) "
+        "AND (:scope IS NULL OR r.scope = :scope) ORDER BY r.recorded_us DESC, r.id DESC",
+        {
+            "path": to_text(path),
+            "rest": to_text(rest),
+            "lane": None if lane is None else to_text(lane),
+            "scope": scope,
+        },
     ).fetchall()
     found = []
     for (
@@ -168,9 +174,9 @@ def _units(connection: sqlite3.Connection, segment: int, number: int) -> frozens
 
 def _files(connection: sqlite3.Connection, segment: int, role: int, number: int) -> frozenset[FileSeen]:
     rows: Iterator[tuple[Text, bytes, bytes]] = connection.execute(
-        "SELECT f.path, v.blob, p.ids FROM posting p JOIN file_version v ON v.id = p.id - ?1 "
-        "JOIN file f ON f.id = v.file WHERE p.id >= ?1 AND p.id < ?2",
-        schema.posting_keys(segment, role),
+        "SELECT f.path, v.blob, p.ids FROM posting p JOIN file_version v ON v.id = p.id - :first "
+        "JOIN file f ON f.id = v.file WHERE p.id >= :first AND p.id < :end",
+        _keys(segment, role),
     )
     return frozenset(
         FileSeen(path=from_text(path), blob=blob.hex() or None)
@@ -181,7 +187,14 @@ def _files(connection: sqlite3.Connection, segment: int, role: int, number: int)
 
 def _roots(connection: sqlite3.Connection, segment: int, number: int) -> list[str]:
     rows: Iterator[tuple[Text, bytes]] = connection.execute(
-        "SELECT f.path, p.ids FROM posting p JOIN file f ON f.id = p.id - ?1 WHERE p.id >= ?1 AND p.id < ?2",
-        schema.posting_keys(segment, schema.ROOT),
+        "SELECT f.path, p.ids FROM posting p JOIN file f ON f.id = p.id - :first "
+        "WHERE p.id >= :first AND p.id < :end",
+        _keys(segment, schema.ROOT),
     )
     return [from_text(path) for path, ids in rows if has(ids, number)]
+
+
+def _keys(segment: int, role: int) -> dict[str, int]:
+    # By name: of the first releases of 3.12 a number in a statement that is used twice makes a warning.
+    first, end = schema.posting_keys(segment, role)
+    return {"first": first, "end": end}

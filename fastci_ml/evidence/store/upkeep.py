@@ -37,8 +37,8 @@ def expire(
     """Take old records out of force, within the caller's transaction; returns how many."""
     rows = connection.execute(
         "SELECT id FROM placed_record "
-        "WHERE (scope <> ?1 AND recorded_us < ?2) OR (scope = ?1 AND recorded_us < ?3)",
-        (TRUNK_SCOPE, older_than_us, drop_trunk_older_than_us),
+        "WHERE (scope <> :trunk AND recorded_us < :older) OR (scope = :trunk AND recorded_us < :of_trunk)",
+        {"trunk": TRUNK_SCOPE, "older": older_than_us, "of_trunk": drop_trunk_older_than_us},
     ).fetchall()
     bury(connection, [record_id for (record_id,) in rows])
     connection.execute("DELETE FROM bundle WHERE started_us < ?", (older_than_us,))
