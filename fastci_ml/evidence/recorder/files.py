@@ -8,44 +8,15 @@ from _thread import get_ident
 from os import PathLike, fsdecode, getcwd, lstat, readlink
 from os.path import basename, dirname, isdir, join, lexists, normpath, realpath
 from stat import S_ISDIR, S_ISLNK
-from types import FrameType
 from typing import Any
 
+from fastci_ml.evidence.recorder.askers import is_module_read, is_search
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # With more links into the repository than this, every path is looked at, not only those that begin like one.
 _MAX_LINKS = 32
-# Who reads a module's source to run or to show it, by function and end of the file that it stands in.
-_MODULE_READERS: dict[str, tuple[str, ...]] = {
-    "get_data": ("importlib._bootstrap_external>",),
-    "_get_code_from_file": ("runpy.py", "<frozen runpy>"),
-    # `runpy` asks first whether the file is an archive.
-    "_read_directory": ("zipimport.py", "<frozen zipimport>"),
-    "_rewrite_test": ("_pytest/assertion/rewrite.py",),
-    "updatecache": ("linecache.py",),
-}
-# Who lists folders to find modules, packages and tests: a new file there is no change to what a test does,
-# unless it shadows a module, which is another question.
-_SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py")
-_PYTEST = "/_pytest/"
-_DELETES = "rmtree"
-# Whose functions stand between the event and who asked. A program that asks `pkgutil` for the modules of a
-# package is one that a new module changes.
-_PATH_MODULES = (
-    "/pkgutil.py",
-    "/pathlib.py",
-    "/pathlib/__init__.py",
-    "/pathlib/_abc.py",
-    "/pathlib/_local.py",
-    "/glob.py",
-    "/os.py",
-    "<frozen os>",
-    "<frozen glob>",
-)
-# Our own frames and those of pathlib stand between the event and who asked.
-_FRAMES_TO_LOOK_AT = 12
 
 
 class FileWatch:
@@ -158,7 +129,15 @@ class FileWatch:
         self._guarded(self._book_open, *arguments)
 
     def _on_list(self, arguments: tuple[Any, ...]) -> None:
-        self._guarded(self._book_listing, arguments[0])
+        path = arguments[0]
+        if (
+            type(path) is str
+            and path[:1] == "/"
+            and not path.startswith(self._candidates)
+            and "/.." not in path
+        ):
+            return
+        self._guarded(self._book_listing, path)
 
     def _on_rename(self, arguments: tuple[Any, ...]) -> None:
         self._guarded(self._book_rename, arguments[0], arguments[1])
@@ -198,7 +177,7 @@ class FileWatch:
         full = self._inside(path)
         if full is None or full.endswith(".pyc"):
             return
-        if full.endswith(".py") and _is_module_read():
+        if full.endswith(".py") and is_module_read(sys._getframe(1)):  # noqa: SLF001  as in `_book_listing`
             return
         if mode is None and flags & _ACCESS == os.O_RDONLY:
             self._book_by_descriptor(path, full)
@@ -213,7 +192,7 @@ class FileWatch:
 
     def _book_by_descriptor(self, path: Any, full: str) -> None:
         """`os.open`, which may have looked the name up in an open folder: we are not told in which."""
-        if _is_search(sys._getframe(5)):  # noqa: SLF001  as in `_book_listing`, and `_book_open`
+        if is_search(sys._getframe(5)):  # noqa: SLF001  as in `_book_listing`, and `_book_open`
             return
         if isdir(full):
             self._open_folders.add(full)
@@ -249,9 +228,6 @@ class FileWatch:
             self._collector.top.reads.add(full)
 
     def _book_listing(self, path: Any) -> None:
-        # Past this function, `_guarded`, `_on_list` and the audit hook.
-        if _is_search(sys._getframe(4)):  # noqa: SLF001  the documented way to ask who calls
-            return
         is_open = isinstance(path, int)
         if is_open:
             try:
@@ -260,7 +236,8 @@ class FileWatch:
                 # Not Linux: the folder was booked when it was opened.
                 return
         full = self._inside("." if path is None else path)
-        if full is not None:
+        # Past this function, `_guarded`, `_on_list` and the audit hook.
+        if full is not None and not is_search(sys._getframe(4)):  # noqa: SLF001  the documented way to ask who calls
             self._collector.top.listings.add(full)
             if is_open:
                 self._open_folders.add(full)
@@ -334,35 +311,3 @@ def _text(path: Any) -> str | None:
     if isinstance(path, PathLike):
         return fsdecode(path)
     return None
-
-
-def _is_module_read() -> bool:
-    """Whether a Python file is being opened only to be imported, or to show a line of it."""
-    frame = sys._getframe(1)  # noqa: SLF001  the documented way to ask who calls
-    for _ in range(_FRAMES_TO_LOOK_AT):
-        code = frame.f_code
-        file = _MODULE_READERS.get(code.co_name)
-        if file is not None and code.co_filename.endswith(file):
-            # A loader can also be asked for data and for source, by a program that wants to see them.
-            return code.co_name != "get_data" or _name_of_caller(frame) == "get_code"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return False
-
-
-def _is_search(asker: FrameType) -> bool:
-    """Whether a folder is being looked at to find modules, packages or tests, or to delete it."""
-    frame: FrameType | None = asker
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.endswith(_SEARCHERS) or (file.endswith("/shutil.py") and _DELETES in frame.f_code.co_name):
-            return True
-        if not file.endswith(_PATH_MODULES):
-            return _PYTEST in file
-        frame = frame.f_back
-    return False
-
-
-def _name_of_caller(frame: FrameType) -> str:
-    return frame.f_back.f_code.co_name if frame.f_back is not None else ""
