@@ -1,16 +1,21 @@
 """Size and speed of the evidence store: bytes a (test, unit) pair, writing, and the planner's query.
 
 The evidence is made up, of the shape that runs of real suites have (the figures of the generator are in
-`SHAPE`, and what came of it in every line): tests of one file share most of their units, a few core units are
-executed by nearly all tests, some by the tests of many files, and each test has a few of its own. `uniform` is
-the worst case beside it, 137 units a test drawn at random from all, which no suite looks like.
+`SHAPE`, and what came of them in every line): tests of one file share most of their units, a few core units
+are executed by nearly all tests, some by the tests of many files, and each test has a few of its own.
+`uniform` is the worst case beside it, 137 units a test drawn at random from all, which no suite looks like.
 
-A query asks for 300 changed units, drawn at random from all, core units as likely as others, and ends with the ids
-of the tests; opening and closing the store is part of it. Each figure is a median; beside it stands the least
-one, because shared machines change speed. `with_numpy` is what `rank` has, which loads numpy anyway; `plain`
-is the standard library. `named` adds the tests' names. Bytes are SQLite's own figures of the pages of the index
-and of the names of its units (`index`), and of the whole file. Small sizes are written as `merge` does, record by
-record; for the larger ones the records are already sorted into the index (`index_write_s`).
+A query asks for 300 changed units, drawn at random from all, core units as likely as others, and ends with
+the ids of the records; opening and closing the store is part of it. Milliseconds are CPU time, system included,
+because shared machines change speed: the median of many, the least, and beside them the median by the clock.
+`with_numpy` is what `rank` has, which loads numpy anyway; `plain` is the standard library. `named` adds the
+tests' names.
+
+Bytes are SQLite's own figures of the pages of the inverted index with the names of its units
+(`bytes_per_pair`), of the index alone (`bytes_per_pair_of_lists`), and of the whole file. 10,000 tests are
+written as `merge` does it, record by record (`write_s`), and once more as a later run, which supersedes all
+(`rewrite_s`); for larger stores the records are sorted into the index before (`index_write_s`). `slope` is
+that of the logarithms over those of the pairs, from 10,000 to 1,000,000 tests; 1 is linear.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import sys
 import tempfile
 import time
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +78,7 @@ def realistic(n_tests: int, n_units: int, seed: int = 5) -> tuple[npt.NDArray[An
         private = rng.integers(440, n_units, n * 5)
         units.append(np.concatenate((chosen[column], private)).astype(np.uint16))
         tests.append(np.concatenate((test, np.repeat(np.arange(n), 5))).astype(np.uint32) + first + 1)
-    return grouped(np.concatenate(units), np.concatenate(tests), n_tests)
+    return grouped(np.concatenate(units), np.concatenate(tests))
 
 
 def uniform(n_tests: int, n_units: int, seed: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -80,12 +86,10 @@ def uniform(n_tests: int, n_units: int, seed: int = 5) -> tuple[npt.NDArray[Any]
     rng = np.random.default_rng(seed)
     units = rng.integers(0, n_units, n_tests * UNIFORM_UNITS_A_TEST).astype(np.uint16)
     tests = np.repeat(np.arange(1, n_tests + 1, dtype=np.uint32), UNIFORM_UNITS_A_TEST)
-    return grouped(units, tests, n_tests)
+    return grouped(units, tests)
 
 
-def grouped(
-    units: npt.NDArray[Any], tests: npt.NDArray[Any], n_tests: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def grouped(units: npt.NDArray[Any], tests: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Pairs in order, each once."""
     keys = units.astype(np.uint64) << np.uint64(32) | tests
     del units, tests
@@ -164,49 +168,67 @@ def draft(units: npt.NDArray[Any], tests: npt.NDArray[Any], n_tests: int) -> Dra
 
 
 def write_draft(path: Path, made: Draft) -> float:
-    """Seconds of writing a segment whose index is made."""
+    """CPU seconds of writing a segment whose index is made."""
     connection = connect(path, create=True, read_only=False)
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     with writing(connection):
         add_batch(connection, MergeBatch(bundles=(), records=(), merged_us=0), {("lane", "trunk"): made})
-    seconds = time.perf_counter() - start_s
+    seconds = time.process_time() - start_s
     connection.close()
     return seconds
 
 
-def sizes(path: Path) -> dict[str, int]:
+def write_records(path: Path, made: list[EvidenceRecord]) -> dict[str, float]:
+    """CPU seconds of writing records, and of writing them again as a later run's."""
+    found = {}
+    for name, later_us in (("write_s", 0), ("rewrite_s", 1)):
+        again = [replace(one, recorded_us=one.recorded_us + later_us) for one in made]
+        start_s = time.process_time()
+        with EvidenceStore.open(path, create=True) as store:
+            store.write(MergeBatch(bundles=(), records=again, merged_us=0))
+        found[name] = time.process_time() - start_s
+    return found
+
+
+def sizes(path: Path, n_pairs: int) -> dict[str, float]:
     """Bytes of the pages of the index with the names of its units, and of the file."""
     connection = sqlite3.connect(path)
-    index = "SELECT sum(pgsize) FROM dbstat WHERE name IN ('posting', 'unit_version')"
-    (n_bytes,) = connection.execute(index).fetchone()
+    pages = dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
     connection.close()
-    return {"index_bytes": n_bytes, "file_bytes": path.stat().st_size}
+    return {
+        "bytes_per_pair": (pages["posting"] + pages["unit_version"]) / n_pairs,
+        "bytes_per_pair_of_lists": pages["posting"] / n_pairs,
+        "bytes_per_pair_of_file": path.stat().st_size / n_pairs,
+        "file_bytes": path.stat().st_size,
+    }
 
 
 def query_ms(path: Path, n_units: int, *, names: bool = False) -> dict[str, float]:
-    """Median and least milliseconds of a query, and how many tests it found."""
+    """Milliseconds of a query, and how many records it found."""
     rng = random.Random(3)
-    times, found = [], []
+    cpu_ms, clock_ms, found = [], [], []
     for _ in range(N_REPEATS):
         changes = {
             (unit.path, unit.name): {"0" * 16} for unit in map(unit_of, rng.sample(range(n_units), N_CHANGED))
         }
-        start_s = time.perf_counter()
+        start_s, cpu_start_s = time.perf_counter(), time.process_time()
         with EvidenceStore.open(path, read_only=True) as store, store.snapshot():
             touched = store.affected(changes, lane="lane", scopes=["trunk"]).record_ids()
             if names:
                 store.node_ids(touched)
-        times.append((time.perf_counter() - start_s) * 1e3)
+        cpu_ms.append((time.process_time() - cpu_start_s) * 1e3)
+        clock_ms.append((time.perf_counter() - start_s) * 1e3)
         found.append(len(touched))
     return {
-        "query_ms": statistics.median(times),
-        "least_ms": min(times),
+        "query_ms": statistics.median(cpu_ms),
+        "least_ms": min(cpu_ms),
+        "clock_ms": statistics.median(clock_ms),
         "n_found": statistics.median(found),
     }
 
 
-def query_rows(path: Path, n_units: int) -> dict[str, dict[str, float]]:
-    """Figures of queries with numpy, and without it in a process of its own."""
+def queries(path: Path, n_units: int) -> dict[str, dict[str, float]]:
+    """Figures of queries with numpy and without."""
     found = {"with_numpy": query_ms(path, n_units)}
     loaded = sys.modules.pop("numpy")
     try:
@@ -217,61 +239,61 @@ def query_rows(path: Path, n_units: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def measure(folder: Path, shape: str, n_tests: int, n_units: int) -> dict[str, Any]:
+    """One line of figures."""
+    path = folder / f"{shape}-{n_tests}.sqlite"
+    units, tests = (realistic if shape == "realistic" else uniform)(n_tests, n_units)
+    n_pairs = len(units)
+    row: dict[str, Any] = {"case": shape, "n_tests": n_tests, "n_units": n_units, "n_pairs": n_pairs}
+    row["units_a_test"] = n_pairs / n_tests
+    if n_tests <= 10_000:
+        row |= write_records(folder / "by-record.sqlite", records(units, tests, n_tests))
+        (folder / "by-record.sqlite").unlink()
+    made = draft(units, tests, n_tests)
+    del units, tests
+    row["index_write_s"] = write_draft(path, made)
+    del made
+    row |= sizes(path, n_pairs)
+    row |= queries(path, n_units)
+    if n_tests <= 10_000:
+        row["named"] = query_ms(path, n_units, names=True)
+    path.unlink()
+    return row
+
+
 def main() -> None:
-    folder = Path(tempfile.mkdtemp())
-    summary: dict[str, Any] = {}
-    steps = []
-    cases = [
-        ("realistic", 10_000, 20_000),
-        ("realistic", 100_000, 30_000),
-        ("realistic", 1_000_000, 50_000),
-        ("uniform", 10_000, 20_000),
-    ]
-    for shape, n_tests, n_units in cases:
-        path = folder / f"{shape}-{n_tests}.sqlite"
-        units, tests = (realistic if shape == "realistic" else uniform)(n_tests, n_units)
-        row: dict[str, Any] = {"case": shape, "n_tests": n_tests, "n_units": n_units, "n_pairs": len(units)}
-        row["units_a_test"] = len(units) / n_tests
-        if n_tests <= 10_000:
-            made_of = records(units, tests, n_tests)
-            start_s = time.perf_counter()
-            with EvidenceStore.open(folder / "by-record.sqlite", create=True) as store:
-                store.write(MergeBatch(bundles=(), records=made_of, merged_us=0))
-            row["write_s"] = time.perf_counter() - start_s
-            del made_of
-            (folder / "by-record.sqlite").unlink()
-        made = draft(units, tests, n_tests)
-        n_pairs = len(units)
-        del units, tests
-        row["index_write_s"] = write_draft(path, made)
-        del made
-        row |= sizes(path)
-        row["bytes_per_pair"] = row["index_bytes"] / n_pairs
-        row |= query_rows(path, n_units)
-        if n_tests <= 10_000:
-            row["named"] = query_ms(path, n_units, names=True)
-        print(json.dumps(row), flush=True)
-        path.unlink()
-        if shape == "realistic":
-            steps.append((n_pairs, row["index_write_s"], row["with_numpy"]["query_ms"]))
-            if n_tests == 10_000:
-                summary |= {
-                    "bytes_per_pair": row["bytes_per_pair"],
-                    "query_ms_10k": row["with_numpy"]["query_ms"],
-                }
-                summary |= {"write_s_10k": row["write_s"], "named_ms_10k": row["named"]["query_ms"]}
-            if n_tests == 1_000_000:
-                summary["query_ms_1m"] = row["with_numpy"]["query_ms"]
-                summary["bytes_per_pair_1m"] = row["bytes_per_pair"]
-        else:
-            summary["bytes_per_pair_uniform"] = row["bytes_per_pair"]
-            summary["query_ms_uniform"] = row["with_numpy"]["query_ms"]
-    pairs, writes, queries = (np.log(column) for column in zip(*steps, strict=True))
-    summary["slope"] = {
-        "write": float(np.polyfit(pairs, writes, 1)[0]),
-        "query": float(np.polyfit(pairs, queries, 1)[0]),
+    with tempfile.TemporaryDirectory() as folder:
+        rows = {}
+        for shape, n_tests, n_units in (
+            ("realistic", 10_000, 20_000),
+            ("realistic", 100_000, 30_000),
+            ("realistic", 1_000_000, 50_000),
+            ("uniform", 10_000, 20_000),
+        ):
+            row = rows[shape, n_tests] = measure(Path(folder), shape, n_tests, n_units)
+            print(json.dumps(row), flush=True)
+    small, large, worst = rows["realistic", 10_000], rows["realistic", 1_000_000], rows["uniform", 10_000]
+    steps = [rows["realistic", n] for n in (10_000, 100_000, 1_000_000)]
+    pairs = np.log([row["n_pairs"] for row in steps])
+    slopes = {
+        "write": np.polyfit(pairs, np.log([row["index_write_s"] for row in steps]), 1)[0],
+        "query": np.polyfit(pairs, np.log([row["with_numpy"]["query_ms"] for row in steps]), 1)[0],
     }
-    print(json.dumps({"benchmark": "store", **summary, "data": {"made_up": True, **SHAPE}}))
+    summary = {
+        "bytes_per_pair": small["bytes_per_pair"],
+        "bytes_per_pair_1m": large["bytes_per_pair"],
+        "bytes_per_pair_uniform": worst["bytes_per_pair"],
+        "bytes_per_pair_uniform_of_lists": worst["bytes_per_pair_of_lists"],
+        "query_ms_10k": small["with_numpy"]["query_ms"],
+        "query_ms_10k_plain": small["plain"]["query_ms"],
+        "query_ms_1m": large["with_numpy"]["query_ms"],
+        "query_ms_1m_plain": large["plain"]["query_ms"],
+        "query_ms_uniform": worst["with_numpy"]["query_ms"],
+        "write_s_10k": small["write_s"],
+        "slope": slopes,
+    }
+    data = "made up, realistic shape; uniform is the worst case, drawn at random"
+    print(json.dumps({"benchmark": "store", **summary, "data": data, "shape": SHAPE}))
 
 
 if __name__ == "__main__":

@@ -269,6 +269,8 @@ def test_imports_stay_until_no_record_can_stand_on_them(store: EvidenceStore) ->
     edge = (LANE, "tests/test_a.py", "pkg/mod.py")
     write(store, record("t::a", at=3), edges=[edge], import_units=[registered])
     write(store, record("t::b", at=9), edges=[(LANE, "a\udcff.py", "b.py")])
+    # Seen by an older merge, that came later: what was known of it stays.
+    write(store, record("t::c", at=3, lane="other"), edges=[(LANE, "a\udcff.py", "b.py")])
     store.compact()
     assert store.edges(LANE) == [("a\udcff.py", "b.py"), edge[1:]]
     assert store.import_units(LANE) == [registered[1:]]
@@ -277,6 +279,15 @@ def test_imports_stay_until_no_record_can_stand_on_them(store: EvidenceStore) ->
     store.compact()
     assert store.edges(LANE) == [("a\udcff.py", "b.py")]
     assert store.import_units(LANE) == []
+
+
+def test_imports_of_a_parent_outlive_its_childrens_tests(store: EvidenceStore) -> None:
+    # A process that imports, then forks workers: its bundle holds no test, and may come in another batch.
+    edge = (LANE, "conftest.py", "pkg/mod.py")
+    write(store, bundles=[bundle("00", started_us=1)], edges=[edge], merged_us=9)
+    write(store, record("t::a", at=5), bundles=[bundle("01", started_us=4)], merged_us=9)
+    store.compact()
+    assert store.edges(LANE) == [edge[1:]]
 
 
 def test_prune_spares_trunk_unless_asked(store: EvidenceStore) -> None:
@@ -295,6 +306,7 @@ def test_prune_spares_trunk_unless_asked(store: EvidenceStore) -> None:
     assert not store.has_bundle("01")
     assert store.has_bundle("09")
     assert affected(store) == ["t::a"]
+    assert store.prune(older_than_us=9, drop_trunk_older_than_us=1).n_records == 0
     assert store.prune(older_than_us=0, drop_trunk_older_than_us=2).n_records == 1
     assert affected(store) == []
     assert affected(store, "pr:2") == ["t::a"]

@@ -6,9 +6,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from store_records import KILLED, block, bundle, record, seen, unit, write
 
 from fastci_ml.evidence.store.store import EvidenceStore
@@ -110,14 +118,16 @@ class StoreMachine(RuleBasedStateMachine):
         versions=st.sets(st.tuples(st.sampled_from(PATHS), st.sampled_from(["0a", "0b"])), max_size=2),
         edges=st.lists(edges, max_size=2),
         import_units=st.lists(import_units, max_size=2),
+        merged_us=st.integers(1, 9),
     )
-    def write(self, new, versions, edges, import_units) -> None:
+    def write(self, new, versions, edges, import_units, merged_us) -> None:
         summary = write(
             self.store,
             *new,
             file_versions={key: [block("f")] for key in versions},
             edges=edges,
             import_units=import_units,
+            merged_us=merged_us,
         )
         before = {id(one) for one in self.model.records()}
         for one in new:
@@ -126,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert summary.n_records == len(after - before)
         assert summary.n_superseded == len(before - after)
         assert summary.n_outdated == len(new) - summary.n_records
-        self._note_imports(max((one.recorded_us for one in new), default=99), edges, import_units)
+        self._note_imports(max([merged_us, *(one.recorded_us for one in new)]), edges, import_units)
 
     def _note_imports(self, seen_us: int, edges, import_units) -> None:
         for kind, things in (("edge", edges), ("unit", import_units)):
@@ -276,5 +286,14 @@ def _key(file: FileSeen) -> tuple[str, str | None]:
     return (file.path, file.blob)
 
 
-StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
-test_store_is_a_dictionary_of_records = StoreMachine.TestCase
+def test_store_is_a_dictionary_of_records() -> None:
+    run_state_machine_as_test(
+        StoreMachine, settings=settings(max_examples=25, stateful_step_count=12, deadline=None)
+    )
+
+
+@pytest.mark.slow
+def test_store_is_a_dictionary_of_records_for_long() -> None:
+    run_state_machine_as_test(
+        StoreMachine, settings=settings(max_examples=400, stateful_step_count=40, deadline=None)
+    )

@@ -80,6 +80,7 @@ def write(
     store: EvidenceStore,
     *records: EvidenceRecord,
     bundles: Sequence[MergedBundle] = (),
+    merged_us: int = 1,
     **changes: Any,
 ) -> WriteSummary:
-    return store.write(MergeBatch(bundles=bundles, records=records, merged_us=99, **changes))
+    return store.write(MergeBatch(bundles=bundles, records=records, merged_us=merged_us, **changes))

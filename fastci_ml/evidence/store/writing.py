@@ -185,8 +185,14 @@ def _add_segment(
 
 
 def _seen_us(batch: MergeBatch, drafts: Mapping[tuple[str, str], Draft]) -> int:
+    """A time that no record which stands on these imports is after.
+
+    The time of the merge, since a parent's imports may come in another batch than its children's tests; and
+    what is in the batch, since clocks of other machines may be ahead.
+    """
     times = [row.recorded_us for draft in drafts.values() for row in draft.rows]
-    return max([*times, *(bundle.provenance.started_us for bundle in batch.bundles)], default=batch.merged_us)
+    started = [bundle.provenance.started_us for bundle in batch.bundles]
+    return max([batch.merged_us, *started, *times])
 
 
 def _add_imports(connection: sqlite3.Connection, names: Dictionary, batch: MergeBatch, seen_us: int) -> None:
