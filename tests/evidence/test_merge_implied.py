@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastci_ml.evidence.bundle.reader import Bundle
+from fastci_ml.evidence.merge.bits import bits
 from fastci_ml.evidence.merge.bundle_evidence import build_records
-from fastci_ml.evidence.merge.memo_rule import bits
 from fastci_ml.evidence.merge.reachable import settle
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence import CaptureKind, Gap
 
 CONFIG = """\
 import functools
@@ -137,17 +137,58 @@ def test_what_a_test_filled_itself_while_it_ran_is_its_own(recording: Recording)
 
 def test_a_cache_filled_by_an_import_is_behind_the_next_import_that_asks_it(recording: Recording) -> None:
     recording.source("pkg/second.py", "from pkg.config import get_config\n\nVALUE = get_config()\n")
+    recording.source("pkg/by_global.py", "import pkg.config\n\nVALUE = pkg.config._CONFIG\n")
     recording.source("pkg/third.py", "VALUE = 1\n")
     recording.capture(CaptureKind.IMPORT, "pkg/first.py", *_filling(recording))
-    for path in ("pkg/second.py", "pkg/third.py"):
+    asked = recording.code("pkg/config.py", "get_config")
+    recording.capture(CaptureKind.IMPORT, "pkg/second.py", recording.code("pkg/second.py", "<module>"), asked)
+    for path in ("pkg/by_global.py", "pkg/third.py"):
         recording.capture(CaptureKind.IMPORT, path, recording.code(path, "<module>"))
     bundle = recording.close()
     evidence = build_records(bundle, SourcesAtHand(bundle.path.parent, bundle.path.parent))
     found = {
         path: {f"{unit.path}::{unit.name}" for _, module, unit in evidence.import_units if module == path}
-        for path in ("pkg/second.py", "pkg/third.py")
+        for path in ("pkg/second.py", "pkg/by_global.py", "pkg/third.py")
     }
-    assert found == {"pkg/second.py": BEHIND, "pkg/third.py": set()}
+    assert found == {"pkg/second.py": BEHIND, "pkg/by_global.py": BEHIND, "pkg/third.py": set()}
+
+
+def test_what_was_read_while_a_cache_was_filled_is_read_by_who_is_served(recording: Recording) -> None:
+    config, own, folder = (recording.file(name, None) for name in ("config.json", "own.json", "data"))
+    gap = (Gap.CHILD_WITHOUT_RECORD, "git")
+    later = (Gap.THREAD_UNSEEN, "loader")
+    parts = {"reads": [config], "listings": [folder], "environ": ["CONFIG"], "gaps": [gap]}
+    _test(recording, "test_first", *_filling(recording), **parts)
+    # It entered the memo and was served: what it reads and what goes wrong is its own affair.
+    asked = recording.code("pkg/config.py", "get_config")
+    _test(recording, "test_table", asked, reads=[own], gaps=[later])
+    _test(recording, "test_by_global")
+    _test(recording, "test_nothing")
+    records = records_of(recording.close())
+    by_global = records[f"{TEST}::test_by_global"]
+    assert {seen.path for seen in by_global.reads} == {"config.json"}
+    assert {seen.path for seen in by_global.listings} == {"data"}
+    assert by_global.environ == {"CONFIG"}
+    assert by_global.gaps == (gap,)
+    assert {seen.path for seen in records[f"{TEST}::test_table"].reads} == {"config.json", "own.json"}
+    nothing = records[f"{TEST}::test_nothing"]
+    assert (nothing.reads, nothing.environ, nothing.gaps) == (set(), set(), ())
+
+
+def test_each_filling_of_a_cache_counts_but_none_that_comes_later(recording: Recording) -> None:
+    asked, load = recording.code("pkg/config.py", "get_config"), recording.code("pkg/files.py", "load")
+    for place in range(4):
+        recording.test(
+            f"{TEST}::test_first[{place}]",
+            recording.code(TEST, "test_first"),
+            asked,
+            load,
+            reads=[recording.file(f"{place}.json", None)],
+        )
+    records = records_of(recording.close())
+    for place in range(4):
+        reads = {seen.path for seen in records[f"{TEST}::test_first[{place}]"].reads}
+        assert reads == {f"{number}.json" for number in range(place + 1)}
 
 
 def test_a_cache_that_was_watched_needs_no_rule(recording: Recording) -> None:

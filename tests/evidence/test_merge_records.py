@@ -244,6 +244,19 @@ def test_code_that_its_source_does_not_hold_is_a_gap(recording: Recording) -> No
     assert record.gaps == ((Gap.SOURCE_CHANGED, "pkg/model.py"),)
 
 
+def test_generated_code_that_passes_for_a_function_is_that_function(recording: Recording) -> None:
+    line = TESTS[: TESTS.index("def test_other")].count("\n") + 1
+    # As Hypothesis names the wrapper that it writes, and dynamo what is left of a function behind a break.
+    wrapper = recording.code(TEST, "accept.<locals>.test_other", line=line)
+    start = MODEL[: MODEL.index("        return inner(x)")].count("\n") + 1
+    name = "Model.torch_dynamo_resume_in_torch_dynamo_resume_in_forward_at_9_at_12"
+    rest = recording.code("pkg/model.py", name, line=start)
+    recording.test(f"{TEST}::test_other", wrapper, rest)
+    record = records_of(recording.close())[f"{TEST}::test_other"]
+    assert names(record) == {f"{TEST}::test_other", "pkg/model.py::Model.forward"}
+    assert record.is_complete
+
+
 def test_a_file_of_which_two_contents_ran_is_a_gap_for_those_that_ran_it(recording: Recording) -> None:
     first = recording.code("pkg/model.py", "make")
     recording.source("pkg/model.py", MODEL + "\n\ndef more():\n    return make()\n")

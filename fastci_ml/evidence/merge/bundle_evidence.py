@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fastci_ml.evidence.bundle.reader import Bundle
+from fastci_ml.evidence.merge.block_names import simple_name
 from fastci_ml.evidence.merge.capture_sums import ENDLESS, MAX_STEPS, CaptureSum, CaptureSums, add_up
 from fastci_ml.evidence.merge.code_units import CodeUnits
 from fastci_ml.evidence.merge.import_evidence import ImportEvidence
 from fastci_ml.evidence.merge.memo_rule import MemoRule
-from fastci_ml.evidence.merge.name_graph import simple_name
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourceReader
 from fastci_ml.evidence.merge.static_imports import StaticImports
 from fastci_ml.evidence.merge.worker_threads import BLIND_BACKENDS, WorkerThreadRule
@@ -154,7 +154,9 @@ class _Records:
         units, roots = own.units, own.roots | self._own_roots(parts.path)
         if self._sums.n_steps < MAX_STEPS:
             total = add_up([own, self._sums.below(attempts), self._base])
-            units, roots = self._with_implied(total, attempts[-1]), roots | total.roots
+            if total.memos:
+                total = add_up([total, self._memos.served(total.memos, attempts[-1])])
+            units, roots = self._with_unseen(total), roots | total.roots
             imported = self._imports.behind(roots, units)
             self._sums.n_steps += len(units) + total.n_things + imported.n_things
         gaps = {**dict.fromkeys(bundle.gaps), **total.gaps, **imported.gaps, **fact_gaps}
@@ -182,13 +184,11 @@ class _Records:
             facts=facts,
         )
 
-    def _with_implied(self, total: CaptureSum, last: int) -> frozenset[UnitSeen]:
-        implied = []
-        if self._threads is not None:
-            implied = [found for file in total.files if (found := self._threads.of_file(file))]
-        if total.memos:
-            implied.append(self._memos.implied(total.memos, last))
-        return total.units.union(*implied) if implied else total.units
+    def _with_unseen(self, total: CaptureSum) -> frozenset[UnitSeen]:
+        """Units with those that may have run on threads which nobody sees."""
+        if self._threads is None:
+            return total.units
+        return total.units.union(*map(self._threads.of_file, total.files))
 
     def _facts(self, attempts: list[int]) -> tuple[RunFacts, dict[tuple[Gap, str], None]]:
         """Facts of the last attempt, and what they say of completeness."""

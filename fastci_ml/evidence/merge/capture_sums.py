@@ -130,8 +130,8 @@ class CaptureSums:
     def below(self, numbers: Iterable[int]) -> CaptureSum:
         """What captures stand on, and what that stands on.
 
-        A capture that is not there, and work without end, are gaps. Nothing stands on a test: what ran in
-        one while something else was going on is the test's own.
+        A capture that is not there, and work without end, are gaps. What stands on a test is a cache: where
+        its misses were too many to be told apart, or ran in a thread, all of the test counts for it.
         """
         captures = self._bundle.captures
         first = frozenset().union(*[captures[number].uses for number in numbers])
@@ -158,7 +158,7 @@ class CaptureSums:
             capture = captures.get(number)
             if capture is None:
                 missing.add(number)
-            elif capture.kind is not CaptureKind.TEST:
+            else:
                 found.add(number)
                 todo.extend(capture.uses)
         if self.n_steps >= MAX_STEPS:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
 from fastci_ml.evidence.bundle.reader import Bundle
+from fastci_ml.evidence.merge.block_names import simple_name
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourceReader
 from fastci_ml.records.evidence import BlockKind, FileSeen, Gap, UnitSeen
 from fastci_ml.sources.blocks.block import Block
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 
 MODULE_CODE = "<module>"
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+").fullmatch
 _NO_UNITS: frozenset[UnitSeen] = frozenset()
 
 
@@ -30,6 +33,7 @@ class SourceFile:
     seen: FileSeen
     blocks: ModuleBlocks | None
     _units: dict[str, UnitSeen] = field(default_factory=dict)
+    _functions: dict[str, list[Block]] | None = None
 
     def unit(self, block: Block) -> UnitSeen:
         """Unit of a block: one object for each, which makes sets of them fast."""
@@ -40,6 +44,29 @@ class SourceFile:
             )
             self._units[block.name] = unit
         return unit
+
+    def posed_as(self, name: str, line: int) -> Block | None:
+        """Function that generated code passes for, by its last name and a line.
+
+        Wrappers that libraries write at run time take the name and place of what they wrap (Hypothesis), and
+        compilers make functions of the rest of one (dynamo, behind a graph break).
+        """
+        assert self.blocks is not None
+        last = name.rpartition(".")[2]
+        resumed = _RESUMED(last)
+        while resumed is not None:
+            last = resumed[1]
+            resumed = _RESUMED(last)
+        if self._functions is None:
+            self._functions = {}
+            for block in self.blocks.blocks:
+                if block.kind is BlockKind.FUNCTION:
+                    self._functions.setdefault(simple_name(block.name), []).append(block)
+        named = self._functions.get(last, [])
+        found = [block for block in named if block.first_line == line]
+        if not found and _RESUMED(name.rpartition(".")[2]) is not None:
+            found = [block for block in named if block.first_line <= line <= block.last_line]
+        return found[0] if len(found) == 1 else None
 
 
 class CodeUnits:
@@ -110,7 +137,7 @@ class CodeUnits:
             return
         if name == MODULE_CODE:
             return
-        block = file.blocks.at(name, line)
+        block = file.blocks.at(name, line) or file.posed_as(name, line)
         if block is None:
             self.gaps[number] = (Gap.SOURCE_CHANGED, file.seen.path)
             return

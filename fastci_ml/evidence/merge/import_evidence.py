@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fastci_ml.evidence.merge.bits import bits
 from fastci_ml.evidence.merge.capture_sums import CaptureSum, CaptureSums, add_up
 from fastci_ml.evidence.merge.code_units import CodeUnits
 from fastci_ml.evidence.merge.import_reach import ImportReach
-from fastci_ml.evidence.merge.memo_rule import MemoRule, bits
+from fastci_ml.evidence.merge.memo_rule import MemoRule
 from fastci_ml.evidence.merge.static_imports import StaticImports
 from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap, UnitSeen
 from fastci_ml.records.ids import node_path
@@ -46,13 +47,15 @@ class ImportEvidence:
         self, code_units: CodeUnits, sums: CaptureSums, memos: MemoRule, static: StaticImports
     ) -> None:
         self._code_units = code_units
-        self._memos = memos
         # By path of a module, the captures of its execution, with what they stand on.
-        self._captures: dict[str, list[tuple[int, CaptureSum]]] = {}
+        self._captures: dict[str, list[CaptureSum]] = {}
         for number, capture in sorted(code_units.bundle.captures.items()):
             if capture.kind is CaptureKind.IMPORT:
                 whole = add_up([sums.own(number), sums.below([number])])
-                self._captures.setdefault(capture.label, []).append((number, whole))
+                asked = whole.memos | memos.of_module(capture.label)
+                if asked:
+                    whole = add_up([whole, memos.served(asked, number)])
+                self._captures.setdefault(capture.label, []).append(whole)
         self.edges = frozenset(self._edges(static))
         self.plugins = self._plugins()
         self._marked = {path: found for path, found in self._of_modules() if _matters(found)}
@@ -62,10 +65,8 @@ class ImportEvidence:
     def units(self) -> Iterator[tuple[str, UnitSeen]]:
         """By path of a module, units that were executed while it was imported, once or several times."""
         for path, captures in self._captures.items():
-            for number, whole in captures:
-                memos = whole.memos | self._memos.of_module(path)
-                implied = self._memos.implied(memos, number) if memos else frozenset()
-                for unit in whole.units | implied:
+            for whole in captures:
+                for unit in whole.units:
                     # Statements of the module itself are compared as what they are.
                     if unit.kind in (BlockKind.FUNCTION, BlockKind.FILE) or unit.path != path:
                         yield path, unit
@@ -94,7 +95,7 @@ class ImportEvidence:
             if bundle.files[importer].path != bundle.files[imported].path:
                 yield bundle.files[importer].path, bundle.files[imported].path
         for path, captures in self._captures.items():
-            for _, whole in captures:
+            for whole in captures:
                 yield from ((path, imported) for imported in whole.roots if imported != path)
         for file in self._code_units.distinct_files:
             yield from ((file.seen.path, imported) for imported in static.of_file(file))
@@ -120,7 +121,7 @@ class ImportEvidence:
             if file.blocks is None
         }
         for path in self._captures.keys() | missing.keys():
-            whole = add_up([_NOTHING, *(found for _, found in self._captures.get(path, ()))])
+            whole = add_up([_NOTHING, *self._captures.get(path, ())])
             if path in missing:
                 whole = replace(whole, gaps={**whole.gaps, missing[path]: None})
             # Of these nothing but files, variables and gaps is handed on.

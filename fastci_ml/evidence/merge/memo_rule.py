@@ -2,19 +2,27 @@
 
 A hit of a cache makes no call of what filled it. So whoever enters a memo, or runs code that uses its name
 or that of what it fills, is taken to stand on all that the memo may have called, as far as it was executed
-before in the same process. Calls are followed by names alone: too much is found rather than too little.
+before in the same process. Calls are followed by names alone: too much is found rather than too little. What
+was read where the memo was filled belongs to it as well.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 from fastci_ml.evidence.bundle.reader import Bundle
+from fastci_ml.evidence.merge.bits import bits
+from fastci_ml.evidence.merge.block_names import is_special, simple_name
+from fastci_ml.evidence.merge.capture_sums import CaptureSum
 from fastci_ml.evidence.merge.code_units import CodeUnits, SourceFile
-from fastci_ml.evidence.merge.name_graph import NameGraph, is_special, simple_name
-from fastci_ml.records.evidence import BlockKind, CaptureKind, UnitSeen
+from fastci_ml.evidence.merge.memo_fills import FIELDS, MemoFills
+from fastci_ml.evidence.merge.name_graph import NameGraph
+from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap, UnitSeen
 from fastci_ml.sources.blocks.block import Block
+from fastci_ml.sources.blocks.memos import is_memo_decorator
 
 # Tests come in order of node id, and neighbours mostly get the same.
 _N_KEPT = 8
@@ -49,6 +57,12 @@ class MemoRule:
         self._memo_firsts = [first for first, _, _ in memos]
         self._triggers = _Triggers(code_units, [(file, block) for _, file, block in memos])
         self.code_memos = self._triggers.of_codes() if memos else {}
+        self._fills = MemoFills(
+            bundle,
+            self._triggers.entered_by_codes(),
+            {code: simple_name(block.name) for code, block in code_units.blocks.items()} if memos else {},
+            [block.reads - {simple_name(block.name)} for _, _, block in memos],
+        )
         self._reach = self._reaches([(file, block) for _, file, block in memos]) if memos else []
         self._test_numbers = sorted(
             number for number, capture in bundle.captures.items() if capture.kind is CaptureKind.TEST
@@ -72,8 +86,8 @@ class MemoRule:
         """Memos that the statements of a module may have been served from."""
         return self._triggers.of_statements(path)
 
-    def implied(self, memos: int, capture: int) -> frozenset[UnitSeen]:
-        """Units behind those memos, as far as they ran before a capture ended.
+    def served(self, memos: int, capture: int) -> CaptureSum:
+        """What stands behind memos, as far as it was there before a capture ended.
 
         Parameters
         ----------
@@ -87,10 +101,21 @@ class MemoRule:
         end = self._test_numbers[following] if following < len(self._test_numbers) else None
         n_memos = len(self._memo_firsts) if end is None else bisect_left(self._memo_firsts, end)
         n_units = len(self._units) if end is None else bisect_left(self._unit_firsts, end)
-        found = 0
+        reach = 0
+        things: dict[str, set[Any]] = {field: set() for field in FIELDS}
+        gaps: dict[tuple[Gap, str], None] = {}
         for memo in bits(memos & ((1 << n_memos) - 1)):
-            found |= self._reach[memo]
-        return self._members(found & ((1 << n_units) - 1))
+            reach |= self._reach[memo]
+            for _, field, thing in self._fills.things(memo, end):
+                things[field].add(thing)
+            gaps |= dict.fromkeys(self._fills.gaps(memo, end))
+        return CaptureSum(
+            units=self._members(reach & ((1 << n_units) - 1)),
+            reads=frozenset(things["reads"]),
+            listings=frozenset(things["listings"]),
+            environ=frozenset(things["environ"]),
+            gaps=gaps,
+        )
 
     def _members(self, mask: int) -> frozenset[UnitSeen]:
         known = self._kept.get(mask)
@@ -99,21 +124,6 @@ class MemoRule:
                 del self._kept[next(iter(self._kept))]
             known = self._kept[mask] = frozenset([self._units[bit] for bit in bits(mask)])
         return known
-
-
-def bits(mask: int) -> Iterator[int]:
-    """Places of the bits that are set, ascending.
-
-    Examples
-    --------
-    >>> list(bits(0b1001))
-    [0, 3]
-    """
-    text = f"{mask:b}"[::-1]
-    place = text.find("1")
-    while place >= 0:
-        yield place
-        place = text.find("1", place + 1)
 
 
 def _first_runs(bundle: Bundle) -> dict[int, int]:
@@ -167,13 +177,13 @@ class _Triggers:
         self.names: list[frozenset[str]] = []
         self._by_name: dict[str, int] = {}
         self._by_unit: dict[UnitSeen, int] = {}
-        bound: dict[int, frozenset[str]] = {}
+        names: dict[int, _FileNames] = {}
         for number, (file, block) in enumerate(memos):
             bit = 1 << number
             self._by_unit[file.unit(block)] = bit
-            if id(file) not in bound:
-                bound[id(file)] = _bound_names(file)
-            self.names.append(_asked_by(block, bound[id(file)]))
+            if id(file) not in names:
+                names[id(file)] = _FileNames.of(file)
+            self.names.append(_asked_by(block, names[id(file)]))
             for name in self.names[number]:
                 self._by_name[name] = self._by_name.get(name, 0) | bit
 
@@ -195,6 +205,17 @@ class _Triggers:
                 found[code] = by_block[key]
         return found
 
+    def entered_by_codes(self) -> dict[int, int]:
+        """By code number, the bit of the memo that it is."""
+        found = {}
+        for code, block in self._code_units.blocks.items():
+            if block.is_memo:
+                file = self._code_units.files[self._code_units.bundle.codes[code].file]
+                bit = self._by_unit.get(file.unit(block))
+                if bit is not None:
+                    found[code] = bit
+        return found
+
     def of_statements(self, path: str) -> int:
         found = 0
         for file in self._code_units.files_of(path):
@@ -204,27 +225,46 @@ class _Triggers:
         return found
 
 
-def _bound_names(file: SourceFile) -> frozenset[str]:
-    """Names that statements of a file bind, imports aside: what its functions can fill."""
-    assert file.blocks is not None
-    lines = {seen.line for seen in file.blocks.imports}
-    return frozenset(
-        name
-        for block in file.blocks.blocks
-        if block.kind is not BlockKind.FUNCTION and block.first_line not in lines
-        for name in block.binds
-    )
+@dataclass(frozen=True, slots=True)
+class _FileNames:
+    """Names of one file that tell what its functions can fill.
+
+    Attributes
+    ----------
+    bound : frozenset of str
+        What its statements bind, imports aside.
+    functions : frozenset of str
+        What its functions and methods are called.
+    """
+
+    bound: frozenset[str]
+    functions: frozenset[str]
+
+    @classmethod
+    def of(cls, file: SourceFile) -> Self:
+        blocks = () if file.blocks is None else file.blocks.blocks
+        lines = set() if file.blocks is None else {seen.line for seen in file.blocks.imports}
+        return cls(
+            frozenset(
+                name
+                for block in blocks
+                if block.kind is not BlockKind.FUNCTION and block.first_line not in lines
+                for name in block.binds
+            ),
+            frozenset(simple_name(block.name) for block in blocks if block.kind is BlockKind.FUNCTION),
+        )
 
 
-def _asked_by(block: Block, bound: frozenset[str]) -> frozenset[str]:
+def _asked_by(block: Block, names: _FileNames) -> frozenset[str]:
     """Names by which a memo, or what it fills, is asked.
 
-    Special methods are entered whatever they are decorated with. Of attributes only those that are private by
-    name count: others are read everywhere, and mostly by way of the memo itself.
+    Only a wrapper answers without entering the function, so only a decorated one is asked by its own name. Of
+    attributes those count that are private by name: others are read everywhere, and mostly through the memo.
     """
     if block.kind is not BlockKind.FUNCTION:
         return frozenset(block.binds)
-    own = simple_name(block.name)
-    names = {own} if not is_special(own) else set()
-    private = {name for name in block.reads if name.startswith("_") and not is_special(name)}
-    return frozenset(names | private | (block.reads & bound))
+    filled = {name for name in block.reads if name.startswith("_") and not is_special(name)}
+    asked = (filled - names.functions) | (block.reads & names.bound)
+    if any(map(is_memo_decorator, block.reads)):
+        asked.add(simple_name(block.name))
+    return frozenset(asked)

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fastci_ml.evidence.merge.block_names import is_special, simple_name
 from fastci_ml.evidence.merge.code_units import SourceFile
 from fastci_ml.evidence.merge.reachable import settle
 from fastci_ml.records.evidence import BlockKind, UnitSeen
 from fastci_ml.sources.blocks.block import Block
-
-
-def simple_name(name: str) -> str:
-    """Last part of a block's name, without the mark of repetition.
-
-    Examples
-    --------
-    >>> simple_name("A.step"), simple_name("f.<locals>.g#2")
-    ('step', 'g')
-    """
-    return name.rpartition(".")[2].partition("#")[0]
-
-
-def is_special(name: str) -> bool:
-    """Whether the language itself calls a method of this name."""
-    return name.startswith("__") and name.endswith("__")
 
 
 @dataclass(slots=True)
