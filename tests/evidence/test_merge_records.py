@@ -169,6 +169,15 @@ def test_every_test_stands_on_the_session_but_on_no_other_test(recording: Record
         assert record.reads == {FileSeen(path=name, blob=None)}
 
 
+def test_a_cache_may_stand_on_all_of_a_test(recording: Recording) -> None:
+    label = f"{TEST}::test_forward"
+    test = recording.test(label, recording.code(TEST, "test_forward"), recording.code("pkg/model.py", "make"))
+    cache = recording.capture(CaptureKind.CACHE, "pkg/model.py::make", uses=[test])
+    recording.test(f"{TEST}::test_other", recording.code(TEST, "test_other"), uses=[cache])
+    record = records_of(recording.close())[f"{TEST}::test_other"]
+    assert names(record) == {label, f"{TEST}::test_other", "pkg/model.py::make"}
+
+
 def test_a_capture_that_is_used_and_missing_is_a_gap(recording: Recording) -> None:
     recording.test(f"{TEST}::test_other", recording.code(TEST, "test_other"), uses=[99])
     record = records_of(recording.close())[f"{TEST}::test_other"]

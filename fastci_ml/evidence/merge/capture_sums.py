@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.code_units import MODULE_CODE, CodeUnits
-from fastci_ml.records.evidence import CaptureKind, Gap, UnitSeen
+from fastci_ml.records.evidence import Capture, CaptureKind, Gap, UnitSeen
 
 # Captures looked at and things handed on in one bundle: beyond any real one, and a minute of work.
 MAX_STEPS = 50_000_000
@@ -131,10 +131,11 @@ class CaptureSums:
         """What captures stand on, and what that stands on.
 
         A capture that is not there, and work without end, are gaps. What stands on a test is a cache: where
-        its misses were too many to be told apart, or ran in a thread, all of the test counts for it.
+        its misses were too many to be told apart, or ran in a thread, all of the test counts for it. What
+        ran in a test while the session was open is not the session's.
         """
         captures = self._bundle.captures
-        first = frozenset().union(*[captures[number].uses for number in numbers])
+        first = frozenset().union(*[self._uses(captures[number]) for number in numbers])
         if not first:
             return CaptureSum()
         known = self._together.get(first)
@@ -143,6 +144,13 @@ class CaptureSums:
                 del self._together[next(iter(self._together))]
             known = self._together[first] = self._follow(first)
         return known
+
+    def _uses(self, capture: Capture) -> frozenset[int]:
+        if capture.kind is not CaptureKind.SESSION:
+            return capture.uses
+        captures = self._bundle.captures
+        tests = [n for n in capture.uses if n in captures and captures[n].kind is CaptureKind.TEST]
+        return capture.uses.difference(tests)
 
     def _follow(self, first: frozenset[int]) -> CaptureSum:
         captures = self._bundle.captures
@@ -160,7 +168,7 @@ class CaptureSums:
                 missing.add(number)
             else:
                 found.add(number)
-                todo.extend(capture.uses)
+                todo.extend(self._uses(capture))
         if self.n_steps >= MAX_STEPS:
             return CaptureSum(gaps={ENDLESS: None})
         parts = [self.own(number) for number in sorted(found)]
