@@ -77,7 +77,7 @@ _MEANINGS = {
     Gap.FIXTURES_UNKNOWN: "which shared fixtures it used could not be asked",
     Gap.SOURCE_MISSING: "the source of a file that it ran is not at hand, so nothing can be compared",
     Gap.SOURCE_CHANGED: "a file that it ran was changed while the tests ran",
-    Gap.COPY_DIFFERS: "it ran an installed copy of a file that differs from the repository's",
+    Gap.COPY_DIFFERS: "it ran another state of a file: an installed copy, or that of another checkout",
     Gap.DID_NOT_PASS: "it was skipped or failed, so code behind that point was never reached",
     Gap.WEAK_SOURCE: "its evidence was imported from another tool, which sees less",
 }

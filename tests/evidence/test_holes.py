@@ -376,9 +376,10 @@ def test_source_that_is_changed_while_tests_run_is_what_ran_or_a_gap(recorder):
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_installed_copy_counts_as_the_file_that_it_was_copied_from(recorder, tmp_path, is_same):
+@pytest.mark.parametrize("folder", ["lib/python/site-packages", "other/checkout"])
+def test_copy_of_a_package_counts_as_the_files_of_the_repository(recorder, tmp_path, folder, is_same):
     def install(root):
-        place = tmp_path / "lib" / "python" / "site-packages"
+        place = tmp_path / folder
         shutil.copytree(root / "lib", place / "lib")
         if not is_same:
             core = place / "lib" / "core.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from os import fsencode, getcwd, listdir, lstat, readlink, stat
-from os.path import exists, isdir, isfile, join, normpath, realpath
+from os.path import basename, dirname, exists, isdir, isfile, join, normpath, realpath
 from pathlib import Path
 from stat import S_ISLNK
 
@@ -28,7 +28,9 @@ _NOT_OURS = frozenset(
         "site-packages",
     }
 )
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_INSTALLED = ("site-packages", "dist-packages")
+# What pytest makes in the repository on the way to its cache.
+_PASSING = "pytest-cache-files-"
 # Reading a file while its test runs must not cost more than the test.
 _MAX_HASHED_BYTES = 64 << 20
 # Bound early, as the functions above: a test may put something else in their place.
@@ -54,7 +56,7 @@ class ProjectFiles:
     changed : set of str
         Sources that were written after the start.
     differing : set of str
-        Sources of which an installed copy ran that is not the same.
+        Sources of which a copy ran that is not the same.
     is_reading : bool
         Whether we are reading a file just now: what a watch sees then is no doing of the tests.
     """
@@ -88,7 +90,8 @@ class ProjectFiles:
         """Path from the root with ``/``, of a file or folder of the repository; None for all others.
 
         The root itself is ``.``, as `Path` has it.
-        An installed copy of a package of the repository counts as the file that it was copied from.
+        A package that is installed from the repository, or runs from another checkout of it, counts as the
+        files of the repository.
         """
         try:
             return self._paths[filename]
@@ -110,15 +113,23 @@ class ProjectFiles:
         for top in self._tops:
             if full.startswith(top) and not full.startswith(self._outside):
                 path = full[len(top) :]
-                if _NOT_OURS.isdisjoint(path.split("/")):
+                if _NOT_OURS.isdisjoint(path.split("/")) and not path.startswith(_PASSING):
                     return path
         return self._origin_of_copy(full)
 
     def _origin_of_copy(self, full: str) -> str | None:
-        mark = next((mark for mark in _INSTALLED if mark in full), None)
-        if mark is None or not full.endswith(".py"):
+        """Path of the file that one outside of the repository is a copy or another state of."""
+        if not full.endswith(".py"):
             return None
-        tail = full.rpartition(mark)[2]
+        folder = dirname(full)
+        # A module by itself is a copy only where packages are installed: elsewhere names repeat by chance.
+        is_package = False
+        while exists(join(folder, "__init__.py")):
+            is_package = True
+            folder = dirname(folder)
+        if not is_package and basename(folder) not in _INSTALLED:
+            return None
+        tail = full[len(folder) :].lstrip("/")
         for path in (tail, f"src/{tail}"):
             origin = join(self._tops[0], path)
             if exists(origin) and realpath(origin) != realpath(full):
