@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from minitrain.errors import TrainError
+from minitrain.mesh import disconnect
 from minitrain.recipes import RECIPES, recipe
 from minitrain.trainer import run
 
@@ -32,16 +33,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     finally:
         if dist.is_initialized():
-            dist.destroy_process_group()
+            disconnect()
     if os.environ.get("RANK", "0") == "0":
         for record in records:
             if record["event"] in ("step", "eval"):
-                print(" ".join(f"{key}={_short(value)}" for key, value in record.items()))
+                shown = {
+                    key: f"{value:.5g}" if isinstance(value, float) else value
+                    for key, value in record.items()
+                }
+                print(" ".join(f"{key}={value}" for key, value in shown.items()))
     return 0
-
-
-def _short(value: object) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

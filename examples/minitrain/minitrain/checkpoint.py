@@ -127,11 +127,9 @@ def restore(
             for weight, view in zip(bucket.weights, bucket.split(whole), strict=True):
                 place = weight.placement
                 view.copy_(tensors[place.name, kind][slice_of(place.slices)])
-            if kind == "value":
-                bucket.values.copy_(whole)
-            else:
-                start = bucket.group.index * len(target) if bucket.is_sharded else 0
-                target.copy_(whole[start : start + len(target)])
+            start = bucket.group.index * len(target) if bucket.is_sharded else 0
+            target.copy_(whole[start : start + len(target)])
+    buckets.gather_values()
     progress: dict[str, Any] = meta["progress"]
     return progress
 

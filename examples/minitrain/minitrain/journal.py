@@ -8,13 +8,7 @@ from typing import Any
 
 
 class Journal:
-    """Records of one run, kept on every rank and written by the first one.
-
-    Parameters
-    ----------
-    path : Path or None
-        File to append to, so that a resumed run goes on in it; None on ranks that do not write.
-    """
+    """Records of one run, kept on every rank, and appended to `path` by the one rank that has a path."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

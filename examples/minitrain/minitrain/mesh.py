@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -102,3 +103,13 @@ def _connect(ranks: tuple[int, ...], world: int) -> dist.ProcessGroup | None:
     if len(ranks) == 1:
         return None
     return dist.group.WORLD if len(ranks) == world else dist.new_group(list(ranks))
+
+
+def disconnect() -> None:
+    """Leave all process groups; a process that ends without it may abort.
+
+    The hooks on its weights tie a trainer into cycles, which keep its groups. When those are first collected
+    while the process exits, the threads of gloo end too late.
+    """
+    gc.collect()
+    dist.destroy_process_group()

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from minitrain.mesh import disconnect
+
 if TYPE_CHECKING:
     from pool import Job
 
@@ -44,7 +46,7 @@ def serve(address: str) -> None:
             dist.init_process_group("gloo", store=store, rank=rank, world_size=job.world)
         result = answer(job, rank)
         if job.world > 1:
-            dist.destroy_process_group()
+            disconnect()
         connection.send_bytes(
             pickle.dumps(result if rank == 0 or result[0] == "raised" else ("returned", None))
         )
@@ -59,7 +61,7 @@ def run_once(folder: Path) -> None:
     result = answer(job, rank)
     (folder / f"answer-{rank:05d}").write_bytes(pickle.dumps(result))
     if job.world > 1 and result[0] == "returned":
-        dist.destroy_process_group()
+        disconnect()
     sys.exit(result[0] == "raised")
 
 
