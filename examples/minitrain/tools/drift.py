@@ -34,8 +34,6 @@ def train(pool: Pool, name: str, layout: str, dtype: str, steps: int) -> tuple[l
             f"run.steps={steps}",
             "run.eval_every=0",
             "data.documents=2000",
-            "optim.lr=1e-2",
-            "optim.decay=constant",
         ]
         config = recipe(name, [*settings, *(f"parallel.{part}" for part in layout.split()), *places])
         job = Job(run, (config,), config.parallel.world, "drift", Path(folder) / "store")
