@@ -14,7 +14,7 @@ from fastci_ml.execution.plugin import RECORD_VARIABLE
 from fastci_ml.execution.runner import forwarding_signals, shell_code
 from fastci_ml.sources.environment import VARIABLE as LANE_VARIABLE
 
-_PLUGIN = "fastci_ml.execution.plugin"
+_PLUGIN = "fastci_ml.execution.named_plugin"
 _NO_AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 _PLUGINS = "PYTEST_PLUGINS"
 _PYTEST = frozenset({"pytest", "py.test"})
@@ -95,9 +95,7 @@ def run_recorded(
         )
     before = set(find_bundles([bundles_dir]) if bundles_dir.is_dir() else ())
     try:
-        child = subprocess.Popen(
-            command, cwd=folder, env=_environment(os.environ, command, bundles_dir, lane)
-        )
+        child = subprocess.Popen(command, cwd=folder, env=_environment(os.environ, bundles_dir, lane))
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{command[0]}: cannot be started: {error}", hint="fastci-ml record -- pytest"
@@ -108,13 +106,11 @@ def run_recorded(
     return Recorded(code=shell_code(code), bundles=tuple(path for path in after if path not in before))
 
 
-def _environment(
-    environ: Mapping[str, str], command: Sequence[str], bundles_dir: Path, lane: str | None
-) -> dict[str, str]:
+def _environment(environ: Mapping[str, str], bundles_dir: Path, lane: str | None) -> dict[str, str]:
     changed = {**environ, RECORD_VARIABLE: str(bundles_dir.absolute())}
     if lane is not None:
         changed[LANE_VARIABLE] = lane
-    if environ.get(_NO_AUTOLOAD) and not any("fastci" in word for word in command):
-        # Then pytest loads what is named and nothing else; elsewhere this would load the plugin twice.
+    if environ.get(_NO_AUTOLOAD):
+        # Then pytest loads what is named and nothing else.
         changed[_PLUGINS] = ",".join(filter(None, (environ.get(_PLUGINS, ""), _PLUGIN)))
     return changed

@@ -107,8 +107,10 @@ def test_without_the_plugin_it_is_said_that_nothing_was_recorded(project):
     assert "fastci-ml doctor" in done.stderr
 
 
-def test_plugin_that_is_named_is_not_loaded_twice(project):
-    done = start("--", *PYTEST, "-p", "fastci", "test_a.py")
+@pytest.mark.parametrize("name", ["fastci", "fastci_ml.execution.plugin"])
+def test_plugin_that_is_named_is_not_loaded_twice(project, name):
+    (project / "pytest.ini").write_text(f"[pytest]\naddopts = -p {name}\n")
+    done = start("--", *PYTEST, "test_a.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(find_bundles([project / ".fastci" / "bundles"])) == 1
 
