@@ -6,6 +6,8 @@ import pytest
 from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
+from fastci_ml.evidence.bundle.source_store import SourceStore
+from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.records.evidence import CaptureKind, Gap
 
 PROGRAM = '''
@@ -464,6 +466,16 @@ def test_nothing_failed_while_caches_were_watched(watched):
         if one.gaps and "check_deep_recursion" not in one.label
     }
     assert labels == set()
+
+
+def test_records_of_merge_hold_the_tests_that_filled_a_cache_without_captures(watched):
+    sources = SourceStore(watched.root / ".fastci")
+    records = build_records(watched.bundle, lambda _path, blob: sources.get(blob)).records()
+    units = {record.node_id: {unit.name for unit in record.units} for record in records}
+    for name in ("check_many_served", "check_thread_filled_it"):
+        assert {"own.<locals>.inner", "deep"} <= units[name], name
+    assert "other" in units["check_many_served"]
+    assert "deep" not in units["check_no_cache"]
 
 
 def test_cache_that_was_filled_before_is_a_gap_and_an_empty_one_stands_on_whole_tests(tmp_path):
