@@ -36,7 +36,7 @@ def main():
     writer = BundleWriter(
         root / ".fastci", Provenance(**names, worker="", backend=backend.name, started_us=started_ns // 1000)
     )
-    files = ProjectFiles(root, root / ".fastci", started_ns, SourceStore(root / ".fastci"))
+    files = ProjectFiles(root, [root / ".fastci"], started_ns, SourceStore(root / ".fastci"))
     collector = Collector(backend, files, writer)
     collector.watches = make_watches(collector, environ_prefixes=prefixes)
     sys.path.insert(0, str(root))

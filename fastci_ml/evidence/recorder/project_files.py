@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from os import fsencode, getcwd, listdir, lstat, readlink, stat
 from os.path import basename, dirname, exists, isdir, isfile, join, normpath, realpath
 from pathlib import Path
@@ -44,8 +45,8 @@ class ProjectFiles:
     ----------
     root : Path
         Top of the repository.
-    state_dir : Path
-        Where our own files lie: never part of it.
+    outside : iterable of Path
+        Folders that are never part of it, such as that of our own files.
     started_ns : int
         When this process began, in the clock of file times: sources that changed later are not what ran.
     sources : SourceStore
@@ -61,20 +62,16 @@ class ProjectFiles:
         Whether we are reading a file just now: what a watch sees then is no doing of the tests.
     """
 
-    def __init__(self, root: Path, state_dir: Path, started_ns: int, sources: SourceStore) -> None:
+    def __init__(self, root: Path, outside: Iterable[Path], started_ns: int, sources: SourceStore) -> None:
         # As given and as resolved: code objects name whichever was on sys.path.
         tops = dict.fromkeys((str(root), realpath(root)))
         self._tops = tuple(top.rstrip("/") + "/" for top in tops)
+        self._never = _as_prefixes(map(str, outside))
+        # An interpreter around the repository says nothing about what is in it.
         self._outside = tuple(
-            folder.rstrip("/") + "/"
-            for folder in (
-                str(state_dir),
-                realpath(state_dir),
-                sys.prefix,
-                realpath(sys.prefix),
-            )
-            # An interpreter around the repository says nothing about what is in it.
-            if not any(top.startswith(folder.rstrip("/") + "/") for top in self._tops)
+            folder
+            for folder in _as_prefixes([sys.prefix])
+            if not any(top.startswith(folder) for top in self._tops)
         )
         self._cwd = getcwd()
         self._started_ns = started_ns
@@ -108,12 +105,14 @@ class ProjectFiles:
         if not filename or filename[0] == "<":
             return None
         full = normpath(join(self._cwd, filename))
+        if full.startswith(self._never):
+            return None
         if full + "/" in self._tops:
             return "."
         for top in self._tops:
             if full.startswith(top) and not full.startswith(self._outside):
                 path = full[len(top) :]
-                if _NOT_OURS.isdisjoint(path.split("/")) and not path.startswith(_PASSING):
+                if _NOT_OURS.isdisjoint(path.split("/")) and _PASSING not in path:
                     return path
         return self._origin_of_copy(full)
 
@@ -188,6 +187,13 @@ class ProjectFiles:
             self.is_reading = False
         self._data[path] = (state, blob)
         return blob
+
+
+def _as_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """How paths below folders begin, by the names of the folders and by what these lead to."""
+    return tuple(
+        name.rstrip("/") + "/" for folder in folders for name in dict.fromkeys((folder, realpath(folder)))
+    )
 
 
 def listing_blob(names: list[str]) -> str:

@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+import fastci_ml
 from fastci_ml.errors import EvidenceError, GitError
 from fastci_ml.evidence.bundle.source_store import SourceStore
 from fastci_ml.evidence.bundle.writer import BundleWriter
@@ -77,11 +78,18 @@ def start_recording(
     except OSError as error:
         backend.stop()
         raise EvidenceError(f"{bundles_dir}: no bundle can be written: {error}") from error
-    files = ProjectFiles(top, settings.state_dir, started_ns, SourceStore(bundles_dir))
+    files = ProjectFiles(top, _outside(settings), started_ns, SourceStore(bundles_dir))
     collector = Collector(backend, files, writer)
     collector.watches = make_watches(collector, environ_prefixes=settings.environ_prefixes)
     collector.start()
     return collector
+
+
+def _outside(settings: Settings) -> list[Path]:
+    """Folders whose files no test is about: our state, and ourselves where another project is recorded."""
+    package = Path(fastci_ml.__file__).resolve().parent
+    own = [] if package.is_relative_to(settings.root.resolve()) else [package]
+    return [settings.state_dir, *own]
 
 
 def _checkout(top: Path) -> tuple[str, str, bool]:
