@@ -10,6 +10,7 @@ from typing import Any
 
 # Public name -> module that defines it.
 _EXPORTS = {
+    "EvidenceStore": "fastci_ml.evidence.store.store",
     "FastCIError": "fastci_ml.errors",
     "HistoryStore": "fastci_ml.sources.history.store",
     "ModelBundle": "fastci_ml.learn.bundle",
@@ -23,6 +24,7 @@ _EXPORTS = {
     "build_matrix": "fastci_ml.features.matrix",
     "load_settings": "fastci_ml.settings",
     "loads_plan": "fastci_ml.records.plan_reader",
+    "merge_bundles": "fastci_ml.evidence.merge.merge",
     "napfd": "fastci_ml.metrics.ordering",
     "recall_at_budget": "fastci_ml.metrics.ordering",
 }
