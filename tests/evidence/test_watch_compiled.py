@@ -309,6 +309,27 @@ def check_after_reset_again():
     EAGER(X)
 
 
+LOADER = []
+
+
+def check_workers():
+    data = [torch.ones(1), torch.ones(1)]
+    LOADER.append(torch.utils.data.DataLoader(data, num_workers=1, persistent_workers=True))
+    assert len(list(LOADER[0])) == 2
+
+
+def check_beside_the_workers():
+    library.unused(1)
+
+
+def check_same_workers():
+    assert len(list(LOADER[0])) == 2
+
+
+def check_ends_workers():
+    LOADER.clear()
+
+
 def check_nothing():
     library.unused(1)
 
@@ -381,9 +402,16 @@ def test_rest_of_a_function_behind_a_graph_break_is_none_of_its_own(watched):
 
 
 def test_nothing_failed_while_compilations_were_watched(watched):
-    assert not [one.gaps for one in watched.bundle.captures.values() if one.gaps]
+    workers = ("check_workers", "check_same_workers", "check_ends_workers")
+    assert not [one for one in watched.bundle.captures.values() if one.gaps and one.label not in workers]
     assert "library.py" in watched.reads("check_breaks")
     assert watched.reads("check_eager") == set()
+
+
+def test_workers_of_a_data_loader_are_children_of_whoever_asks_them_for_data(watched):
+    assert watched.gaps("check_workers") == {Gap.CHILD_WITHOUT_RECORD}
+    assert watched.gaps("check_beside_the_workers") == set()
+    assert watched.gaps("check_same_workers") == {Gap.CHILD_WITHOUT_RECORD}
 
 
 def test_torch_compiles_what_it_would_have_compiled_without_us(watched, root):
@@ -400,6 +428,7 @@ def counters(output):
     return json.loads(line.removeprefix("COUNTED"))
 
 
+@pytest.mark.slow
 def test_compiled_before_recording_is_a_gap(tmp_path):
     root = tmp_path / "repo"
     root.mkdir()
@@ -431,6 +460,7 @@ def check_nothing():
     assert {"root", "inlined", "deepest"} <= watched.codes("check_runs_it")
 
 
+@pytest.mark.slow
 def test_torch_that_is_not_as_expected_is_a_gap(tmp_path):
     root = tmp_path / "repo"
     root.mkdir()

@@ -7,6 +7,7 @@ from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
 from fastci_ml.evidence.bundle.source_store import blob_id
+from fastci_ml.records.evidence import CaptureKind
 
 PROGRAM = """
 import builtins, ctypes, glob, importlib.resources, inspect, io, json, linecache, os, pkgutil, runpy, shutil
@@ -77,6 +78,35 @@ def check_get_source_again():
     inspect.getsource(package.module.function)
 
 
+def tools():
+    folder = ELSEWHERE / "site-packages"
+    (folder / "coverage").mkdir(parents=True, exist_ok=True)
+    (folder / "coverage" / "__init__.py").write_text("")
+    text = "import inspect\\ndef text(file):\\n    return open(file).read()\\n"
+    text += "def source(x):\\n    inspect.getsource(x)\\n    return x\\n"
+    (folder / "coverage" / "tool.py").write_text(text)
+    (folder / "jitlike.py").write_text(text)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def check_report_of_a_tool_is_no_read():
+    tools()
+    import coverage.tool
+    coverage.tool.text(package.module.__file__)
+    coverage.tool.source(package.module.function)
+
+
+def check_library_takes_source():
+    tools()
+    import jitlike
+    jitlike.source(package.module.function)
+
+
+def check_library_takes_source_while_importing():
+    import package.jitted
+
+
 def check_traceback_is_no_read():
     linecache.clearcache()
     try:
@@ -87,6 +117,10 @@ def check_traceback_is_no_read():
 
 def check_import_is_no_read():
     import package.late
+
+
+def check_module_looks_at_itself():
+    import package.looks
 
 
 def check_runs_a_path():
@@ -125,7 +159,8 @@ def check_walks_by_descriptors():
 
 
 def check_modules_of_a_package():
-    assert [found.name for found in pkgutil.iter_modules(package.__path__)] == ["late", "module"]
+    names = [found.name for found in pkgutil.iter_modules(package.__path__)]
+    assert names == ["jitted", "late", "looks", "module"]
 
 
 def check_outside():
@@ -268,6 +303,9 @@ READS = {
     "check_loader_shows_source": {"package/module.py"},
     "check_get_source": {"package/module.py"},
     "check_get_source_again": {"package/module.py"},
+    "check_report_of_a_tool_is_no_read": set(),
+    "check_library_takes_source": {"package/module.py"},
+    "check_library_takes_source_while_importing": set(),
     "check_traceback_is_no_read": set(),
     "check_import_is_no_read": set(),
     "check_runs_a_path": set(),
@@ -320,6 +358,8 @@ def make_files(root):
     (package / "__init__.py").write_text("")
     (package / "module.py").write_text("def function():\n    pass\n\ndef fails():\n    raise ValueError\n")
     (package / "late.py").write_text("")
+    (package / "jitted.py").write_text("import inspect, jitlike\n@jitlike.source\ndef f():\n    pass\n")
+    (package / "looks.py").write_text("import inspect\ndef f():\n    pass\ninspect.getsource(f)\n")
     (package / "part.json").write_text("{}")
     (package / "other.json").write_text("{}")
 
@@ -343,6 +383,11 @@ def test_files_are_booked_where_they_were_read(watched):
 
 def test_folders_are_booked_where_they_were_listed(watched):
     assert {name: watched.listings(name) for name in LISTINGS} == LISTINGS
+
+
+def test_text_of_a_module_that_is_being_imported(watched):
+    assert watched.reads("package/jitted.py", CaptureKind.IMPORT) == set()
+    assert watched.reads("package/looks.py", CaptureKind.IMPORT) == {"package/looks.py"}
 
 
 def test_names_that_were_looked_up_in_open_folders_are_found(watched):

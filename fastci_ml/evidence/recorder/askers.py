@@ -13,6 +13,8 @@ _MODULE_READERS: dict[str, tuple[str, ...]] = {
     "_rewrite_test": ("_pytest/assertion/rewrite.py",),
     "updatecache": ("linecache.py",),
 }
+# Tools that read the sources of whatever ran, or of all there is, and whose reports are no tests.
+_TOOLS = ("-packages/coverage/", "-packages/hypothesis/")
 # Who lists folders to find modules, packages and tests: a new file there is no change to what a test does,
 # unless it shadows a module, which is another question.
 _SEARCHERS = ("importlib._bootstrap_external>", "/importlib/metadata/__init__.py")
@@ -36,10 +38,12 @@ _FRAMES_TO_LOOK_AT = 12
 
 
 def is_module_read(asker: FrameType) -> bool:
-    """Whether a Python file is being opened only to be imported, or to show a line of it."""
+    """Whether a Python file is being opened only to be imported, or to show or measure lines of it."""
     frame = asker
     for _ in range(_FRAMES_TO_LOOK_AT):
         code = frame.f_code
+        if is_tool(code.co_filename):
+            return True
         file = _MODULE_READERS.get(code.co_name)
         if file is not None and code.co_filename.endswith(file):
             # A loader can also be asked for data and for source, by a program that wants to see them.
@@ -48,6 +52,11 @@ def is_module_read(asker: FrameType) -> bool:
             break
         frame = frame.f_back
     return False
+
+
+def is_tool(file: str) -> bool:
+    """Whether code of that file reads sources for a report on them."""
+    return any(tool in file for tool in _TOOLS)
 
 
 def is_search(asker: FrameType) -> bool:

@@ -8,8 +8,10 @@ import sys
 from os.path import basename, dirname
 from typing import Any
 
+from fastci_ml.evidence.recorder.askers import is_tool
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
+from fastci_ml.records.evidence import CaptureKind
 
 # Modules that pass a question on, by the name of their file.
 _BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})
@@ -62,15 +64,28 @@ class SourceTextWatch:
         return transparent(getlines)
 
     def _book(self, filename: object, *_: object) -> None:
-        if isinstance(filename, str) and self._collector.files.relative(filename) and not _is_shown():
-            self._collector.top.reads.add(filename)
+        relative = self._collector.files.relative
+        path = relative(filename) if isinstance(filename, str) else None
+        if path is None:
+            return
+        asker = _asker()
+        top = self._collector.top
+        # A decorator that takes the text of a function, as torch.jit and Triton do, while its module is being
+        # imported: that function makes no call then, which is known of it.
+        is_of_itself = top.kind is CaptureKind.IMPORT and top.label == path and relative(asker) is None
+        if not is_of_itself and not _shows(asker):
+            top.reads.add(str(filename))
 
 
-def _is_shown() -> bool:
-    """Whether the text is wanted for a traceback or a report."""
+def _asker() -> str:
+    """File of the code that wants to see the text."""
     # Past this function, the two that called it, and the wrapper.
     frame = sys._getframe(4)  # noqa: SLF001  the documented way to ask who calls
     while frame.f_back is not None and basename(frame.f_code.co_filename) in _BETWEEN:
         frame = frame.f_back
-    file = frame.f_code.co_filename
-    return basename(file) in _SHOWS or dirname(file).endswith(_SHOWS_FOLDERS)
+    return frame.f_code.co_filename
+
+
+def _shows(file: str) -> bool:
+    """Whether code of that file wants the text for a traceback or a report."""
+    return basename(file) in _SHOWS or dirname(file).endswith(_SHOWS_FOLDERS) or is_tool(file)
