@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from measured_project import PYTEST_COV, SOURCES, load, measure, run_tests, write_project
+from measured_project import PYTEST_COV, SOURCES, age, load, measure, run_tests, write_project
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.importers.coverage_data import import_coverage
@@ -238,6 +238,30 @@ def test_data_in_which_each_line_is_booked_once_is_refused(copied):
     connection.close()
     with pytest.raises(EvidenceError, match=r"sysmon"):
         read(copied)
+
+
+def test_code_that_goes_on_in_a_later_test_is_no_sign_of_the_sysmon_core(tmp_path):
+    # A generator, a function made in one test and called in the next, a thread: each is entered once.
+    (tmp_path / "lib.py").write_text(
+        "import threading\n\ndone = threading.Event()\n\n\n"
+        "def numbers():\n    start = 1\n    yield start\n    yield start + 1\n    yield start + 2\n\n\n"
+        "def make():\n    step = 2\n    return lambda: (\n        step\n    )\n\n\n"
+        "def serve():\n    n = 0\n    while not done.wait(0.001):\n        n += 1\n    return n\n"
+    )
+    (tmp_path / "test_later.py").write_text(
+        "import threading\nimport time\n\nimport lib\n\n"
+        "GOING = {}\n\n\n"
+        "def test_1():\n    GOING['numbers'] = lib.numbers()\n    GOING['made'] = lib.make()\n"
+        "    GOING['thread'] = threading.Thread(target=lib.serve)\n    GOING['thread'].start()\n"
+        "    assert next(GOING['numbers']) == 1\n    time.sleep(0.05)\n\n\n"
+        "def test_2():\n    assert next(GOING['numbers']) == 2\n    assert GOING['made']() == 2\n"
+        "    time.sleep(0.05)\n\n\n"
+        "def test_3():\n    assert next(GOING['numbers']) == 3\n    assert GOING['made']() == 2\n"
+        "    time.sleep(0.05)\n    lib.done.set()\n    GOING['thread'].join()\n"
+    )
+    age(tmp_path)
+    measure(tmp_path, COVERAGE_CORE=CORE)
+    assert len(read(tmp_path).records) == 3
 
 
 def test_two_tests_that_share_no_line_at_all_are_refused(copied):

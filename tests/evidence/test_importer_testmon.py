@@ -183,6 +183,21 @@ def test_environment_of_another_release_is_left_out_and_named(copied):
     assert found.refused[0].startswith("environment 'old': recorded by Python 3.10.4")
 
 
+def test_later_environment_of_the_same_release_takes_the_place_of_the_earlier(copied):
+    change(
+        copied,
+        "INSERT INTO environment SELECT 9, 'newer', '', python_version FROM environment WHERE id = 1",
+        "INSERT INTO test_execution VALUES (999, 9, 'tests/test_lib.py::test_f', 9.0, 1, 0)",
+        "INSERT INTO test_execution_file_fp SELECT 999, fingerprint_id FROM test_execution_file_fp f "
+        "JOIN test_execution e ON e.id = f.test_execution_id WHERE test_name = 'tests/test_lib.py::test_g'",
+    )
+    found = read(copied)
+    assert len([record for record in found.records if record.node_id == "tests/test_lib.py::test_f"]) == 1
+    record = by_test(found)["tests/test_lib.py::test_f"]
+    assert (record.facts.outcome, record.facts.call_s) == ("failed", 9.0)
+    assert "pkg/lib.py::g" in names(record)
+
+
 def test_checksum_that_no_block_has_leaves_the_file_out(copied):
     change(copied, "UPDATE file_fp SET method_checksums = zeroblob(4 * id) WHERE filename = 'pkg/lib.py'")
     assert read(copied).refused == ("pkg/lib.py: has blocks that this release of Python does not make of it",)
