@@ -18,9 +18,9 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType, FunctionType, MethodType
 from typing import Any
 
+from fastci_ml.evidence.recorder.callables import CacheType, label_of
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.nesting import Nesting
 from fastci_ml.evidence.recorder.transparent import transparent
@@ -32,12 +32,9 @@ _MAX_MISSES = 64
 # With more caches than this alive, one of each object say, the others are not asked: they count as used, and
 # those made by one function are one.
 _MAX_ASKED = 256
-_MAX_LAYERS = 16
 
-_Wrapper: Any = functools._lru_cache_wrapper  # noqa: SLF001  the type of every cache
-_FUNCTOOLS = functools.cache.__code__.co_filename
 # Bound early, and past what a program may have put on its cache under the same name.
-_cache_info = _Wrapper.cache_info
+_cache_info = CacheType.cache_info
 
 
 # Hits and misses of a cache that was never called.
@@ -94,7 +91,7 @@ class CacheWatch:
         self._ours = self._around(functools.lru_cache)
         functools.lru_cache = self._ours
         for cache in gc.get_objects():
-            if type(cache) is _Wrapper:
+            if type(cache) is CacheType:
                 self._adopt(cache)
 
     def remove(self) -> None:
@@ -139,7 +136,7 @@ class CacheWatch:
         label = None
         if collector.is_active and callable(function):
             try:
-                label = self._label_of(function, sys._getframe(2))  # noqa: SLF001  the documented way
+                label = label_of(function, sys._getframe(2), collector.files)  # noqa: SLF001  the documented way
             except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
                 collector.failed(error)
         if label is None:
@@ -243,7 +240,7 @@ class CacheWatch:
 
     def _adopt(self, made: Any) -> None:
         """Remember a cache that was made before we came."""
-        label = self._label_of(vars(made).get("__wrapped__"), None)
+        label = label_of(vars(made).get("__wrapped__"), None, self._collector.files)
         if label is None:
             return
         cache = _Cache(label, is_wrapped=False)
@@ -302,44 +299,6 @@ class CacheWatch:
                 self._standing.add(said)
                 stands = Capture(kind=CaptureKind.CACHE, label=cache.label, uses=frozenset({number}))
                 self._collector.writer.add_capture(self._number(cache), stands)
-
-    def _label_of(self, function: Any, frame: FrameType | None) -> str | None:
-        """Where a cache comes from, if its function or who asked for it is in the repository."""
-        relative = self._collector.files.relative
-        for file, name in _layers(function):
-            path = relative(file)
-            if path is not None:
-                return f"{path}::{name}"
-        while frame is not None and frame.f_code.co_filename == _FUNCTOOLS:
-            frame = frame.f_back
-        path = None if frame is None else relative(frame.f_code.co_filename)
-        if frame is None or path is None:
-            return None
-        return f"{path}::{frame.f_code.co_qualname}:{frame.f_lineno}"
-
-
-def _layers(function: Any) -> list[tuple[str, str]]:
-    """File and name of a callable, and of those inside it."""
-    found: list[tuple[str, str]] = []
-    for _ in range(_MAX_LAYERS):
-        if isinstance(function, FunctionType):
-            found.append((function.__code__.co_filename, function.__code__.co_qualname))
-            function = vars(function).get("__wrapped__")
-        elif isinstance(function, MethodType | staticmethod | classmethod):
-            function = function.__func__
-        elif isinstance(function, functools.partial):
-            function = function.func
-        elif type(function) is _Wrapper:
-            function = vars(function).get("__wrapped__")
-        else:
-            break
-    if function is not None:
-        made_by = function if isinstance(function, type) else type(function)
-        module = sys.modules.get(str(vars(made_by).get("__module__")))
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str):
-            found.append((file, made_by.__qualname__))
-    return found
 
 
 def _nothing() -> None:
