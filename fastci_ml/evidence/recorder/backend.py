@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from types import CodeType
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Backend(Protocol):
     def push(self) -> None:
         """Begin a capture; until its `pop`, what is entered belongs to it alone."""
 
-    def pop(self, *, is_apart: bool) -> Iterable[CodeType]:
+    def pop(self, *, is_apart: bool) -> Mapping[int, CodeType]:
         """End the latest capture.
 
         Parameters
@@ -39,9 +39,9 @@ class Backend(Protocol):
 
         Returns
         -------
-        iterable of CodeType
-            Every code object entered since `push`, those of all threads included, files apart that were left
-            out; more than that is allowed, less is not.
+        mapping of int to CodeType
+            By identity, every code object entered since `push`, those of all threads included, files apart
+            that were left out; more than that is allowed, less is not.
         """
 
     def leave_out(self, filename: str) -> None:

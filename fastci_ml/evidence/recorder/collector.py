@@ -17,6 +17,9 @@ from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
 
 _log = logging.getLogger(__name__)
 
+# Programs that generate code may bring any number of names of files.
+_MAX_LEFT_OUT = 100_000
+
 
 class OpenCapture:
     """A capture that is going on. Paths are as the program used them; they are sorted out when it ends.
@@ -120,8 +123,11 @@ class Collector:
         self.is_active = False
         self._owner = get_ident()
         self._stack: list[OpenCapture] = []
-        # By identity; the code object is held so that its id is not given to another.
-        self._codes: dict[int, tuple[CodeType, int]] = {}
+        # Numbers of code objects of the repository, by identity.
+        self._codes: dict[int, int] = {}
+        self._held: list[CodeType] = []
+        # Files of other projects: what runs in them is not looked at any more.
+        self._left_out: set[str] = set()
         self._file_numbers: dict[tuple[str, str | None], int] = {}
         self._edges: set[tuple[int, int]] = set()
         # Files of other projects that a watch looks for.
@@ -192,8 +198,7 @@ class Collector:
             self.pop(self._stack[-1])
         # What runs in one of these is not the doing of what is around it.
         is_apart = capture.kind in (CaptureKind.IMPORT, CaptureKind.COLLECTOR)
-        for code in self.backend.pop(is_apart=is_apart):
-            capture.codes[id(code)] = code
+        capture.codes.update(self.backend.pop(is_apart=is_apart))
         # Still the innermost: what goes wrong from here on is a gap of it.
         lost = self.backend.lost()
         # The session ends last: each test that the loss can have hidden something of has said so itself.
@@ -224,6 +229,7 @@ class Collector:
     def keep(self, filename: str) -> None:
         """Go on being told of the code of a file that is not the repository's: a watch looks for it."""
         self._kept.add(filename)
+        self._left_out.discard(filename)
         self.backend.take_in(filename)
 
     def gap(self, gap: Gap, detail: str) -> None:
@@ -251,10 +257,13 @@ class Collector:
 
     def _add_running(self, capture: OpenCapture) -> None:
         """Count what is running as entered: it makes no event any more."""
+        codes = capture.codes
         for frame in sys._current_frames().values():  # noqa: SLF001  the documented way to ask for all threads
             running = frame
             while running is not None:
-                capture.add_code(running.f_code)
+                code = running.f_code
+                if code.co_filename not in self._left_out:
+                    codes[id(code)] = code
                 running = running.f_back  # type: ignore[assignment]
         # Our own frame is one of them: it would hold itself, and all below it, until the next collection.
         del frame
@@ -283,19 +292,26 @@ class Collector:
 
     def _code_numbers(self, capture: OpenCapture) -> frozenset[int]:
         known = self._codes
-        numbers = set()
-        for identity, code in capture.codes.items():
-            entry = known.get(identity)
-            if entry is None:
-                path = self.files.relative(code.co_filename)
-                if path is None:
-                    if code.co_filename not in self._kept:
-                        self.backend.leave_out(code.co_filename)
-                    continue
-                number = self.writer.add_code(self._file_number(path), code.co_qualname, code.co_firstlineno)
-                entry = known[identity] = (code, number)
-            numbers.add(entry[1])
-        return frozenset(numbers)
+        codes = capture.codes
+        # Nearly all were met before, and cost one look each here and below.
+        for identity in [identity for identity in codes if identity not in known]:
+            code = codes[identity]
+            path = self.files.relative(code.co_filename)
+            if path is None:
+                self._leave_out(code.co_filename)
+            else:
+                file = self._file_number(path)
+                known[identity] = self.writer.add_code(file, code.co_qualname, code.co_firstlineno)
+                # Held, so that its identity is not given to another.
+                self._held.append(code)
+        return frozenset(map(known.__getitem__, codes.keys() & known.keys()))
+
+    def _leave_out(self, filename: str) -> None:
+        if filename in self._kept or filename in self._left_out:
+            return
+        if len(self._left_out) < _MAX_LEFT_OUT:
+            self._left_out.add(filename)
+            self.backend.leave_out(filename)
 
     def _book_files(self, capture: OpenCapture) -> None:
         """Gaps of files that are not what ran."""

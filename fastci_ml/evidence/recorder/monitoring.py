@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Iterable
+from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
@@ -23,8 +23,6 @@ _NAME = "fastci-ml"
 _TOOL_IDS = (4, 3, 5, 2, 1, 0)
 # Entries of one capture before functions are switched off: about what switching them on again costs.
 _MAX_ENTRIES = 4096
-# Names of files without interest; programs that generate code may bring any number of them.
-_MAX_LEFT_OUT = 100_000
 
 
 def free_tool_id() -> int | None:
@@ -51,7 +49,8 @@ class MonitoringBackend:
         self._beyond: dict[int, CodeType] = {}
         self._switched_off: list[bool] = []
         self._left_out: set[str] = set()
-        self._outer: list[dict[int, CodeType]] = []
+        # What each open capture saw while it was the innermost one.
+        self._open: list[dict[int, CodeType]] = []
 
     def start(self) -> None:
         """Take the tool id."""
@@ -76,21 +75,21 @@ class MonitoringBackend:
 
     def push(self) -> None:
         """Begin a capture."""
-        self._outer.append(self._take())
+        if self._open:
+            self._open[-1].update(self._take())
+        self._open.append({})
         self._switch_on()
 
-    def pop(self, *, is_apart: bool) -> Iterable[CodeType]:
+    def pop(self, *, is_apart: bool) -> Mapping[int, CodeType]:
         """End a capture."""
-        entered = self._take()
-        self._beyond.update(self._outer.pop())
+        entered = self._open.pop()
+        entered.update(self._take())
         if is_apart:
             self._switch_on()
-        return entered.values()
+        return entered
 
     def leave_out(self, filename: str) -> None:
         """Switch code of this file off where it is met, for good."""
-        if len(self._left_out) >= _MAX_LEFT_OUT:
-            self._left_out.clear()
         self._left_out.add(filename)
 
     def take_in(self, filename: str) -> None:

@@ -14,13 +14,10 @@ import threading
 # The engine of cProfile: part of the standard library, without documentation of its own.
 from _lsprof import Profiler
 from _thread import get_ident
-from collections.abc import Iterable
+from collections.abc import Mapping
 from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
-
-# Names of files without interest; programs that generate code may bring any number of them.
-_MAX_LEFT_OUT = 100_000
 
 _code_of = itemgetter(0)
 
@@ -65,7 +62,7 @@ class ProfileBackend:
         if _hook() is None:
             profiler.enable()
 
-    def pop(self, *, is_apart: bool) -> Iterable[CodeType]:  # noqa: ARG002  the outer one always sees again
+    def pop(self, *, is_apart: bool) -> Mapping[int, CodeType]:  # noqa: ARG002  the outer one always sees again
         """End a capture; the outer one goes on where it was."""
         self._note_loss()
         profiler = self._stack.pop()
@@ -76,12 +73,10 @@ class ProfileBackend:
         codes = _codes(profiler)
         self._add_threads(codes)
         left_out = self._left_out
-        return [code for code in codes if code.co_filename not in left_out]
+        return {id(code): code for code in codes if code.co_filename not in left_out}
 
     def leave_out(self, filename: str) -> None:
         """Pass over code of this file."""
-        if len(self._left_out) >= _MAX_LEFT_OUT:
-            self._left_out.clear()
         self._left_out.add(filename)
 
     def take_in(self, filename: str) -> None:

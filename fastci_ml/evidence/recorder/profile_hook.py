@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from types import CodeType, FrameType
 
 
@@ -49,13 +49,13 @@ class HookBackend:
         self._outer.append(dict(self._frames))
         self._frames.clear()
 
-    def pop(self, *, is_apart: bool) -> Iterable[CodeType]:  # noqa: ARG002  the outer one always sees again
+    def pop(self, *, is_apart: bool) -> Mapping[int, CodeType]:  # noqa: ARG002  the outer one always sees again
         """End a capture; the hook goes on seeing what was seen before."""
-        codes = list(self._frames.values())
+        entered = dict(self._frames)
         outer = self._outer.pop()
         self._frames.clear()
         self._frames.update(outer)
-        return codes
+        return entered
 
     def leave_out(self, filename: str) -> None:
         """Pass over code of this file."""
