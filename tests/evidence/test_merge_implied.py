@@ -120,6 +120,62 @@ def test_who_reads_the_global_that_a_function_fills_stands_on_it(recording: Reco
     assert _names(recording.close(), "test_by_global") == BEHIND
 
 
+def test_who_reads_a_table_that_is_filled_in_place_stands_on_what_fills_it(recording: Recording) -> None:
+    text = (
+        "TABLE = {}\n\n\ndef add(name):\n    TABLE[name] = make(name)\n\n\ndef make(name):\n    return name\n"
+    )
+    recording.source("pkg/table.py", text)
+    recording.source(TEST, TESTS + "\n\ndef test_reads_table():\n    assert pkg.table.TABLE\n")
+    filling = [recording.code("pkg/table.py", name) for name in ("add", "make")]
+    _test(recording, "test_first", *filling)
+    _test(recording, "test_reads_table")
+    _test(recording, "test_nothing")
+    bundle = recording.close()
+    assert _names(bundle, "test_reads_table") == {"pkg/table.py::add", "pkg/table.py::make"}
+    assert _names(bundle, "test_nothing") == set()
+
+
+def test_what_a_cache_calls_is_followed_through_tables_and_classes(recording: Recording) -> None:
+    text = """\
+import functools
+
+
+def read_text():
+    return 1
+
+
+READERS = {0: read_text}
+
+
+class Loader:
+    def __call__(self):
+        return READERS[0]()
+
+
+class Special(Loader):
+    pass
+
+
+def helper():
+    return 2
+
+
+@functools.cache
+def load():
+    return Special()()
+"""
+    recording.source("pkg/readers.py", text)
+    recording.source(TEST, TESTS + "\n\ndef test_load():\n    load()\n")
+    codes = [
+        recording.code("pkg/readers.py", name) for name in ("load", "Loader.__call__", "read_text", "helper")
+    ]
+    _test(recording, "test_first", *codes)
+    _test(recording, "test_load")
+    assert _names(recording.close(), "test_load") == {
+        f"pkg/readers.py::{name}" for name in ("load", "Loader.__call__", "read_text")
+    }
+
+
 def test_nothing_that_runs_later_is_implied(recording: Recording) -> None:
     _test(recording, "test_by_global")
     _test(recording, "test_first", *_filling(recording))

@@ -25,9 +25,9 @@ from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import EvidenceRecord, Gap, Provenance
 from fastci_ml.records.progress import ProgressHook, silent
 
-# Bundles of one transaction. In memory they take some ten times their size.
+# Bundles of one transaction. In memory they take some twenty times their size.
 _MAX_BUNDLES = 64
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 8 << 20
 # A hostile file may put anything into the message about it.
 _LONGEST_LINE = 1_000
 
