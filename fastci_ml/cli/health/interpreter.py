@@ -45,7 +45,7 @@ def _recorder() -> Finding:
     try:
         backend.push()
         _probe()
-        has_seen = _probe.__code__ in list(backend.pop(is_apart=False))
+        has_seen = _probe.__code__ in backend.pop(is_apart=False).values()
     finally:
         backend.stop()
     if not has_seen:
