@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.bits import bits
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence import CaptureKind, Gap
 
 # Of captures, what was read.
 FIELDS = ("reads", "listings", "environ")
@@ -47,6 +47,8 @@ class MemoFills:
         called = [words & all_names for words in reads]
         for number in sorted(bundle.captures) if memos else ():
             capture = bundle.captures[number]
+            if capture.kind is CaptureKind.SESSION:
+                continue  # every test stands on it anyhow
             mask = 0
             for code in capture.codes & memos.keys():
                 mask |= memos[code]
