@@ -6,8 +6,9 @@ are executed by nearly all tests, some by the tests of many files, and each test
 `uniform` is the worst case beside it, 137 units a test drawn at random from all, which no suite looks like.
 
 A query asks for 300 changed units, drawn at random from all, core units as likely as others, and ends with
-the ids of the records; opening and closing the store is part of it. Milliseconds are CPU time, system included,
-because shared machines change speed: the median of many, the least, and beside them the median by the clock.
+the ids of the records; opening and closing the store is part of it. Milliseconds are CPU time, the system's
+included, because shared machines change speed: the median of many, the least, and beside them the median by
+the clock.
 `with_numpy` is what `rank` has, which loads numpy anyway; `plain` is the standard library. `named` adds the
 tests' names.
 

@@ -295,5 +295,5 @@ def test_store_is_a_dictionary_of_records() -> None:
 @pytest.mark.slow
 def test_store_is_a_dictionary_of_records_for_long() -> None:
     run_state_machine_as_test(
-        StoreMachine, settings=settings(max_examples=400, stateful_step_count=40, deadline=None)
+        StoreMachine, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
     )

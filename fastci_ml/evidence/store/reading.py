@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from fastci_ml.evidence.store.texts import (
     gaps_from_json,
     kind_from_code,
     names_from_json,
+    provenance_from_json,
     split_node_id,
     to_text,
 )
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, Provenance, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, UnitSeen
 
 _MASK = (1 << schema.NUMBER_BITS) - 1
 _FROM_RECORD = (
@@ -64,7 +64,7 @@ def read_bundle(connection: sqlite3.Connection, bundle_id: str) -> MergedBundle 
         return None
     name, digest, provenance, gaps, n_bytes = row
     return MergedBundle(
-        provenance=Provenance(**json.loads(provenance)),
+        provenance=provenance_from_json(provenance),
         name=from_text(name),
         digest=digest,
         gaps=gaps_from_json(gaps),

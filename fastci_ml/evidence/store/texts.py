@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeAlias, TypeVar
 
 from fastci_ml.errors import EvidenceError
-from fastci_ml.records.evidence import BlockKind, Gap, RunFacts
+from fastci_ml.records.evidence import BlockKind, Gap, Provenance, RunFacts
 from fastci_ml.sources.blocks.block import Block
 
 Text: TypeAlias = str | bytes
@@ -94,6 +94,13 @@ def names_from_json(value: str) -> tuple[str, ...]:
     """Names, of which `to_json` wrote a list."""
     with _undamaged("a list of names"):
         return tuple(map(str, json.loads(value)))
+
+
+def provenance_from_json(value: str) -> Provenance:
+    """Provenance, of which `to_json` wrote the fields; what a later release added is passed over."""
+    with _undamaged("where a bundle comes from"):
+        given: Mapping[str, Any] = json.loads(value)
+        return Provenance(**{spec.name: given[spec.name] for spec in fields(Provenance)})
 
 
 def kind_to_code(kind: BlockKind) -> int:
