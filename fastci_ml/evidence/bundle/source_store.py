@@ -7,15 +7,19 @@ file that was never committed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
-import zlib
+from hashlib import sha1
+from os import O_CREAT, O_TRUNC, O_WRONLY, close, getpid, makedirs, replace, stat, unlink, write
+from os import open as open_file
 from pathlib import Path
+from zlib import compress, decompressobj
+from zlib import error as ZlibError  # noqa: N812  zlib's own name says nothing here
 
 from fastci_ml.errors import ReportError
 from fastci_ml.sources.regular_files import read_regular
 
+# Functions of `os` are bound early, and methods of `Path` are not called, where sources are kept while a test
+# runs: a test may have put something else in their place, and may count its calls.
 FOLDER = "sources"
 _is_blob = re.compile(r"[0-9a-f]{40}").fullmatch
 
@@ -29,7 +33,7 @@ def blob_id(content: bytes) -> str:
     'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     # A name of content, not a protection: git's own choice.
-    return hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+    return sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
 
 
 class SourceStore:
@@ -43,6 +47,8 @@ class SourceStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / FOLDER
+        self._top = str(self.directory)
+        self._made: set[str] = set()
 
     def path(self, blob: str) -> Path:
         """Where the content of a blob lies, or would."""
@@ -50,18 +56,22 @@ class SourceStore:
 
     def put(self, blob: str, content: bytes) -> None:
         """Keep a content; raises OSError where the folder cannot be written."""
-        target = self.path(blob)
-        if target.exists():
+        folder = f"{self._top}/{blob[:2]}"
+        target = f"{folder}/{blob[2:]}.z"
+        if folder not in self._made:
+            makedirs(folder, exist_ok=True)
+            self._made.add(folder)
+        with contextlib.suppress(FileNotFoundError):
+            stat(target)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
         # Workers of one session write the same file: each its own copy, and the last rename wins.
-        draft = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+        draft = f"{target}.{getpid()}.tmp"
         try:
-            draft.write_bytes(zlib.compress(content, 1))
-            draft.replace(target)
+            _write_file(draft, compress(content, 1))
+            replace(draft, target)
         except OSError:
             with contextlib.suppress(OSError):
-                draft.unlink()
+                unlink(draft)
             raise
 
     def get(self, blob: str, max_bytes: int = 64 << 20) -> bytes | None:
@@ -70,8 +80,18 @@ class SourceStore:
             return None
         try:
             packed = read_regular(self.path(blob), max_bytes)
-            unpacker = zlib.decompressobj()
+            unpacker = decompressobj()
             content = unpacker.decompress(packed, max_bytes)
-        except (ReportError, zlib.error):
+        except (ReportError, ZlibError):
             return None
         return content if unpacker.eof and blob_id(content) == blob else None
+
+
+def _write_file(path: str, data: bytes) -> None:
+    handle = open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
+    try:
+        written = write(handle, data)
+        while written < len(data):
+            written += write(handle, data[written:])
+    finally:
+        close(handle)

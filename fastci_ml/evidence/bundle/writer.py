@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import asdict
+from os import fstat, fsync, getpid, write
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from fastci_ml.records.evidence import Capture, Provenance, RunFacts
 
 # Fields of `Capture` that hold numbers or names, by their names on the line.
 PARTS = ("codes", "reads", "listings", "imports", "environ", "uses")
+# The lowest number of our descriptor: those below it are closed and taken again by whoever redirects output.
+_MIN_HANDLE = 64
 # Members of one part on one line: a longer line than `MAX_LINE_BYTES` would be read as damage.
 _MAX_MEMBERS = 50_000
 
@@ -44,8 +48,12 @@ class BundleWriter:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / f"{provenance.started_us}-{provenance.bundle_id}{SUFFIX}"
         # Closed on exec, so that no child program can hold it open.
-        self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        self._pid = os.getpid()
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._handle = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _MIN_HANDLE)
+        os.close(handle)
+        found = fstat(self._handle)
+        self._file = (found.st_dev, found.st_ino)
+        self._pid = getpid()
         self._lines: list[bytes] = []
         self._n_lines = 0
         self._n_files = 0
@@ -98,20 +106,27 @@ class BundleWriter:
     def flush(self) -> None:
         """Hand over all lines so far."""
         # In a forked child the lines are the parent's to write.
-        if self._lines and os.getpid() == self._pid:
+        if self._lines and getpid() == self._pid:
             data = b"".join(self._lines)
             self._lines.clear()
+            self._check_handle()
             # A write to a file may be cut short by a full disk; what follows then fails.
-            written = os.write(self._handle, data)
+            written = write(self._handle, data)
             while written < len(data):
-                written += os.write(self._handle, data[written:])
+                written += write(self._handle, data[written:])
 
     def close(self) -> None:
         """Write the end mark; the bundle is complete."""
         self._add(["end", self._n_lines])
         self.flush()
-        os.fsync(self._handle)
+        fsync(self._handle)
         os.close(self._handle)
+
+    def _check_handle(self) -> None:
+        """Refuse to write into another file: a test may have closed ours and been given its number."""
+        found = fstat(self._handle)
+        if (found.st_dev, found.st_ino) != self._file:
+            raise OSError(f"{self.path}: its descriptor was closed, and is another file's by now")
 
     def _add(self, line: list[Any]) -> None:
         self._lines.append(seal(line))
