@@ -13,7 +13,12 @@ from typing import Any
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
-from fastci_ml.evidence.recorder.programs import asks_git_for_files, find_program, may_run_python
+from fastci_ml.evidence.recorder.programs import (
+    asks_git_for_files,
+    find_program,
+    is_started_to_compile,
+    may_run_python,
+)
 from fastci_ml.evidence.recorder.transparent import transparent
 from fastci_ml.records.evidence import Gap
 
@@ -106,7 +111,8 @@ class ChildWatch:
             for part in _parts(word):
                 self._book_path(join(folder, part))
         if may_run_python(program, words):
-            self._gap(" ".join([basename(executable), *(basename(word) for word in words[1:3])]))
+            if not is_started_to_compile(sys._getframe(1)):  # noqa: SLF001  the documented way to ask who calls
+                self._gap(_summary(executable, words))
         elif basename(executable) == "git" and asks_git_for_files(words, folder, self._tops):
             self._gap(" ".join(["git", *words[1:3]]))
 
@@ -150,6 +156,12 @@ class ChildWatch:
         transparent(ours)
         setattr(place, name, ours)
         self._replaced.append((place, name, ours, found))
+
+
+def _summary(executable: str, words: list[str]) -> str:
+    """A command for a person: without folders, which may be temporary, and without code."""
+    shown = words[1:3] if "-c" not in words[1:2] else words[1:2]
+    return " ".join(map(basename, [executable, *shown]))
 
 
 def _has_children() -> bool:

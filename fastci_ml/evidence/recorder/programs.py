@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from os import X_OK, access, defpath, environ
 from os.path import basename, dirname, isfile, join, lexists, normpath, realpath
+from types import FrameType
 
 # Kept short on purpose: a program that starts others (a shell, make, xargs, env, ninja) is none of these.
 _QUIET_NAMES = """
@@ -13,9 +14,9 @@ ar arch as basename bunzip2 bzip2 c++ cat cc chmod chown cicc clang clang++ cmp 
 date df diff dirname dot du echo false fatbinary ffmpeg ffprobe file flang free g++ gcc getconf
 gfortran git grep groups gunzip gzip head hostname id ip ld ld.bfd ld.gold ld.lld ldconfig ldd lld
 ln locale ls lscpu lsmod lspci lsusb md5sum mkdir mktemp mv nm nproc nvcc nvdisasm nvidia-smi nvlink
-objcopy objdump otool pgrep printf ps ptxas pwd ranlib readelf readlink realpath rm rmdir rustc
-sha1sum sha256sum sleep sort stat strip stty sysctl tail tar tee touch tput tr true tty uname uniq
-unxz unzip uptime wc which whoami xz zip zstd
+objcopy objdump openssl otool pgrep printf ps ptxas pwd ranlib readelf readlink realpath rm rmdir
+rustc sha1sum sha256sum sleep sort stat strip stty sysctl tail tar tee touch tput tr true tty uname
+uniq unxz unzip uptime wc which whoami xz zip zstd
 """
 _QUIET = frozenset(_QUIET_NAMES.split())
 # `x86_64-linux-gnu-gcc-12` is a gcc.
@@ -23,8 +24,10 @@ _TARGET = re.compile(r"^(?:[a-z0-9_]+-[a-z0-9_]+(?:-[a-z0-9_]+)*-)?([a-z+.]+?)(?
 _SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
 _EXECUTABLES = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _PYTHON = re.compile(r"^(?:python|pypy)[0-9.]*t?$")
-# A process of torch.compile that compiles generated code, and runs nothing of a repository.
-_COMPILES_FOR_TORCH = "/torch/_inductor/compile_worker/__main__.py"
+# Processes of this part of torch compile generated code or try out the compiler.
+_COMPILER_OF_TORCH = "/torch/_inductor/"
+# How often a frame of `subprocess` or of ours stands between a child and who starts it.
+_FRAMES_TO_LOOK_AT = 16
 # Commands of git that say nothing of files, or make a repository of their own.
 _GIT_HISTORY_NAMES = """
 branch clone config describe help init log merge-base name-rev remote rev-list rev-parse shortlog show-ref
@@ -70,15 +73,31 @@ def may_run_python(program: str | None, arguments: Sequence[str]) -> bool:
         return False
     name = basename(program)
     if _PYTHON.match(name) or _PYTHON.match(basename(realpath(program))):
-        return not (
-            arguments[1:] in (["-V"], ["--version"])
-            or any(word.endswith(_COMPILES_FOR_TORCH) for word in arguments[1:3])
-        )
+        return list(arguments[1:]) not in (["-V"], ["--version"])
     match = _TARGET.match(name)
     if name not in _QUIET and (match is None or match[1] not in _QUIET):
         return True
     # A script of that name, in front of the real one, may be anything.
     return not (program.startswith(_SYSTEM) or _begin_of(program).startswith(_EXECUTABLES))
+
+
+def is_started_to_compile(frame: FrameType | None) -> bool:
+    """Whether torch's compiler starts a child for its own ends, which runs nothing of a repository.
+
+    Parameters
+    ----------
+    frame : frame
+        Of ours, below which `subprocess` was called.
+    """
+    for _ in range(_FRAMES_TO_LOOK_AT):
+        if frame is None:
+            break
+        if basename(frame.f_code.co_filename) == "subprocess.py" and frame.f_back is not None:
+            caller = frame.f_back.f_code.co_filename
+            if basename(caller) != "subprocess.py":
+                return _COMPILER_OF_TORCH in caller
+        frame = frame.f_back
+    return False
 
 
 def asks_git_for_files(arguments: Sequence[str], folder: str, tops: Set[str]) -> bool:
