@@ -81,7 +81,8 @@ def test_statements_that_bind(source: str, name: str, binds: tuple[str, ...]) ->
         ("with f(): pass", "<effect with f()>"),
         ("if setup(): pass", "<effect if setup()>"),
         ("if (a := 1): pass", "<effect if ...>"),
-        ("match f(): \n case [x]: pass", "<effect match f()>"),
+        ("match f(): \n case 1: pass", "<effect match f()>"),
+        ("match A: \n case [x]: pass", "<effect match A>"),
         ("from __future__ import annotations", "<effect from __future__ import annotations>"),
         ("f('" + "x" * 100 + "')", "<effect f('" + "x" * 54 + "...>"),
     ],
@@ -169,6 +170,8 @@ def test_statements_in_conditions_are_blocks_of_their_own() -> None:
     assert changed(before, before.replace("TYPE_CHECKING", "not TYPE_CHECKING")) == {"b", "b#2"}
     assert changed("if a:\n  X = 1\nelif b:\n  Y = 1", "if a:\n  X = 1\nelif c:\n  Y = 1") == {"Y"}
     assert changed("match a:\n case 1:\n  X = 1\n", "match a:\n case 2:\n  X = 1\n") == {"X"}
+    deep = "if a:\n  if b:\n    try: X = 1\n    finally: Y = 1\n"
+    assert changed(deep, deep.replace("if a", "if c")) == {"X", "Y"}
     nested = "class A:\n    if a:\n        def f(self): pass\n        class B:\n            x = 1\n"
     assert changed(nested, nested.replace("if a", "if b")) == {"A.f", "A.B", "A.B.x"}
 
@@ -200,7 +203,11 @@ def test_what_may_raise_in_a_try_decides_over_all_of_it() -> None:
     assert changed(TRY, TRY.replace("ImportError", "ValueError")) == {"flash", "HAS", "HAS#2", "OTHER"}
     # A plain value cannot.
     assert changed(TRY, TRY.replace("    HAS = True", "    HAS = True\n    MORE = 1")) == {"MORE"}
-    assert changed(TRY, TRY.replace("HAS = True", "HAS = None")) == {"HAS"}
+    for value in ("None", "-1", "[1, ('a', {'b': 2})]"):
+        assert changed(TRY, TRY.replace("HAS = True", f"HAS = {value}")) == {"HAS"}
+    for value in ("f()", "a.b", "a[0]", "-'a'", "{[]: 1}", "[f()]"):
+        after = TRY.replace("HAS = True", f"HAS = {value}")
+        assert changed(TRY, after) == {"flash", "HAS", "HAS#2", "OTHER"}
     suppress = TRY.replace("try:", "with suppress(ImportError):").split("except")[0]
     assert changed(suppress, suppress.replace("import flash", "import flash, e")) == {"flash", "e", "HAS"}
 

@@ -114,6 +114,7 @@ def test_names_that_a_statement_uses(source: str, name: str, reads: set[str]) ->
 def test_names_that_are_computed_are_noted(code: str) -> None:
     assert block(f"def f(a, b): return {code}").is_dynamic
     assert block(f"def f():\n  def g(): return {code}\n  return g").is_dynamic
+    assert block(f"def f(a, b, c={code}): pass").is_dynamic
     assert block(f"X = {code}", "X").is_dynamic
 
 
@@ -166,11 +167,10 @@ MODULE = "import os, config\n_CACHE = {}\nclass K: table = {}\n"
         "@lazy_property\ndef f(self): pass",
         "def f():\n  global _X\n  _X = 1",
         "def f(k): _CACHE[k] = 1",
-        "def f(k): del _CACHE[k]",
         "def f(k): _CACHE[k].x = 1",
         "def f(k): return _CACHE.setdefault(k, 1)",
         "def f(k): _CACHE.update(k)",
-        "def f(k): return [_CACHE.pop(k) for k in k]",
+        "def f(k): return [_CACHE.setdefault(k) for k in k]",
         "def f(k): K.table[k] = 1",
         "def f(k): K.last = k",
         "def f(cls, k): cls.last = k",
@@ -193,10 +193,14 @@ def test_functions_that_keep_what_they_computed(source: str) -> None:
         "def f(k):\n  _CACHE = {}\n  _CACHE[k] = 1",
         "def f(_CACHE, k): _CACHE[k] = 1",
         "def f(k): return _CACHE[k]",
+        "def f(k): del _CACHE[k]",
+        "def f(k): _CACHE.clear()",
         "def f(k): return _CACHE.get(k)",
         "def f(self, k): self.x = k",
         "def f(self, k): self.items.append(k)",
         "def f(x=None):\n  if x is None:\n    x = 1\n  return x",
+        "def f(self, x=None):\n  if x is None:\n    x = self.x\n  return x",
+        "def f(self):\n  if self.x is None:\n    x = 1\n  return x",
         "def f(self):\n  if self.n > 3:\n    self.n = 0",
         "def f(k): os.environ['X'] = k",
         "@property\ndef f(self): return 1",
@@ -207,12 +211,27 @@ def test_functions_that_keep_nothing(source: str) -> None:
     assert not block(MODULE + source).is_memo
 
 
-def test_what_keeps_is_the_nested_function_that_writes() -> None:
-    blocks = read_blocks(
-        b"def deco(fn):\n  seen = {}\n  def inner(k):\n    seen[k] = fn(k)\n  return inner\n"
-    )
-    assert blocks.by_name["deco.<locals>.inner"].is_memo
+@pytest.mark.parametrize(
+    ("body", "is_memo"),
+    [
+        ("if k not in seen:\n      seen[k] = fn(k)", True),
+        ("try: return seen[k]\n    except KeyError:\n      seen[k] = fn(k)", True),
+        ("nonlocal value\n    if value is None:\n      value = fn(k)", True),
+        ("cache[k] = fn(k)", True),
+        ("seen[k] = k", False),
+        ("seen.append(k)", False),
+        ("nonlocal value\n    value += 1", False),
+    ],
+)
+def test_what_keeps_is_the_nested_function_that_asks_and_fills(body: str, is_memo: bool) -> None:
+    head = "def deco(fn):\n  seen, cache, value = {}, {}, None\n  def inner(k):\n    "
+    source = f"{head}{body}\n  return inner\n"
+    blocks = read_blocks(source.encode())
+    assert blocks.by_name["deco.<locals>.inner"].is_memo == is_memo
     assert not blocks.by_name["deco"].is_memo
+
+
+def test_what_a_caching_call_is_bound_to_keeps() -> None:
     assert block("f = functools.lru_cache(None)(g)").is_memo
 
 

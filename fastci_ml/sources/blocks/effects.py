@@ -98,7 +98,20 @@ def may_raise(node: ast.stmt) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return bool(node.decorator_list or node.args.defaults or any(node.args.kw_defaults))
     if isinstance(node, ast.Assign):
-        return not isinstance(node.value, ast.Constant) or not all(is_plain(item) for item in node.targets)
+        return not _is_value(node.value) or not all(isinstance(item, ast.Name) for item in node.targets)
     if isinstance(node, ast.Expr):
         return not isinstance(node.value, ast.Constant)
     return not isinstance(node, ast.Pass)
+
+
+def _is_value(node: ast.expr) -> bool:
+    """Whether an expression is made of literals alone, of which none is computed from others."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.operand, ast.Constant) and isinstance(
+            node.operand.value, int | float | complex
+        )
+    if isinstance(node, ast.Tuple | ast.List):
+        return all(_is_value(item) for item in node.elts)
+    if isinstance(node, ast.Dict):
+        return all(isinstance(key, ast.Constant) for key in node.keys) and all(map(_is_value, node.values))
+    return isinstance(node, ast.Constant)

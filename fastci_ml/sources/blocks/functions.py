@@ -15,7 +15,7 @@ from fastci_ml.sources.blocks.definitions import (
     last_name,
 )
 from fastci_ml.sources.blocks.ledger import Ledger, doc_digest, split_doc
-from fastci_ml.sources.blocks.memos import CLASS_ROOT, is_memo_decorator
+from fastci_ml.sources.blocks.memos import CLASS_ROOT, is_cache_name, is_memo_decorator
 from fastci_ml.sources.blocks.scan import add_arguments, scan
 from fastci_ml.sources.blocks.scope import Scope
 from fastci_ml.sources.blocks.words import example_words
@@ -90,13 +90,7 @@ def add_function(ledger: Ledger, node: Any, place: Surroundings) -> Scope:
     declared = frozenset(body_scope.outer_names)
     stores = frozenset(body_scope.stores)
     own = stores.union(body_scope.walrus) - declared - frozenset(body_scope.nonlocals)
-    is_memo = (
-        body_scope.is_lazy
-        or not declared.isdisjoint(stores)
-        or not stores.isdisjoint(body_scope.nonlocals)
-        or any(is_memo_decorator(last_name(item)) for item in node.decorator_list)
-        or any(_is_kept(ledger, root, own, place.hidden) for root in body_scope.written)
-    )
+    is_memo = _is_memo(ledger, node, body_scope, own, place.hidden)
     name = ledger.unique(place.name(node.name))
     index = len(ledger.blocks)
     inside = Surroundings(f"{name}.<locals>.", name, hidden=place.hidden | own, outer_names=declared)
@@ -104,7 +98,6 @@ def add_function(ledger: Ledger, node: Any, place: Surroundings) -> Scope:
 
     free = [item for item in body_scope.loads if item not in own]
     body_scope.is_dynamic |= header.is_dynamic
-    body_scope.imports += header.imports
     body_scope.type_names += header.type_names
     block = ledger.add(
         body_scope,
@@ -128,15 +121,27 @@ def add_function(ledger: Ledger, node: Any, place: Surroundings) -> Scope:
     return used
 
 
-def _is_kept(ledger: Ledger, root: tuple[str, bool], own: frozenset[str], hidden: frozenset[str]) -> bool:
-    """Whether something that a function writes to outlives its call."""
-    name, is_cache = root
-    if name == CLASS_ROOT:
+def _is_memo(ledger: Ledger, node: Any, scope: Scope, own: frozenset[str], hidden: frozenset[str]) -> bool:
+    """Whether a function keeps what it computed for later callers."""
+    if any(is_memo_decorator(last_name(item)) for item in node.decorator_list):
         return True
-    if not name or name in own:
-        return False
-    # A variable of a function around it, or of the module; what is imported only if it is called a cache.
-    return is_cache or name in hidden or name in ledger.module_names
+    if not frozenset(scope.outer_names).isdisjoint(scope.stores):
+        return True
+    # An argument that is not given is filled as well, but kept by nobody.
+    if any(name[0] == "." or name in scope.nonlocals for name in scope.filled):
+        return True
+    for name, is_cache in scope.written:
+        if name == CLASS_ROOT:
+            return True
+        if not name or name in own:
+            continue
+        if name in hidden:
+            # Of a function around it: many a hook notes what it saw there. A cache asks first.
+            if is_cache or name in scope.filled or is_cache_name(name):
+                return True
+        elif is_cache or name in ledger.module_names:
+            return True
+    return False
 
 
 def add_nested(ledger: Ledger, scope: Scope, inside: Surroundings) -> None:

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+# Methods that put something into what they are called on.
 MUTATORS = frozenset(
     {
-        "add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end", "pop",
-        "popitem", "popleft", "put", "remove", "set", "setdefault", "update", "__setitem__",
+        "__setitem__", "add", "append", "appendleft", "extend", "insert", "put", "set", "setdefault",
+        "update",
     }
 )  # fmt: skip
 # Root of what is written to through the class of an object.
@@ -55,51 +56,53 @@ def written_root(node: Any) -> tuple[str, bool]:
     return (node.id if cls is ast.Name else ""), is_cache
 
 
-def fills_missing(node: Any) -> bool:
-    """Whether an ``if`` or ``try`` fills an attribute, or an item of one, only where it is missing.
+def fills_missing(node: Any) -> set[str]:
+    """What an ``if`` or ``try`` fills, or items of which, only where it is missing: ``.x`` is an attribute.
 
     Examples
     --------
     >>> fills_missing(ast.parse("if self._x is None: self._x = make()").body[0])
-    True
+    {'._x'}
     >>> fills_missing(ast.parse("if self.n > 3: self.n = 0").body[0])
-    False
+    set()
     """
     if isinstance(node, ast.If):
         filled = set(_filled(node.body))
-        return bool(filled) and not filled.isdisjoint(_missing(node.test))
-    for handler in node.handlers:
-        filled = set(_filled(handler.body))
-        if filled and any(
-            getattr(item, "attr", None) in filled for part in node.body for item in ast.walk(part)
-        ):
-            return True
-    return False
+        return filled.intersection(_missing(node.test)) if filled else filled
+    filled = {name for handler in node.handlers for name in _filled(handler.body)}
+    if not filled:
+        return filled
+    return filled.intersection(_name(item) for part in node.body for item in ast.walk(part))
+
+
+def _name(node: Any) -> str:
+    """Name of a variable, ``.x`` for an attribute; empty for anything else."""
+    return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _missing(test: ast.expr) -> Iterator[str]:
-    """Attributes that a condition asks the absence of."""
+    """Names that a condition asks the absence of."""
     if isinstance(test, ast.BoolOp):
         for part in test.values:
             yield from _missing(part)
     elif isinstance(test, ast.Compare):
         if isinstance(test.ops[0], ast.Is):
-            yield getattr(test.left, "attr", "")
+            yield _name(test.left)
         elif isinstance(test.ops[0], ast.NotIn):
-            yield getattr(test.comparators[0], "attr", "")
+            yield _name(test.comparators[0])
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         asked = test.operand
         if isinstance(asked, ast.Call) and len(asked.args) == 2:
             # not hasattr(x, "name")
-            yield str(getattr(asked.args[1], "value", ""))
+            yield f".{getattr(asked.args[1], 'value', '')}"
         else:
-            yield getattr(asked, "attr", "")
+            yield _name(asked)
 
 
 def _filled(body: list[ast.stmt]) -> Iterator[str]:
-    """Attributes that statements assign to, or to items of which they assign."""
+    """Names that statements assign to, or to items of which they assign."""
     for statement in body:
         for target in getattr(statement, "targets", None) or (getattr(statement, "target", None),):
-            place = target.value if isinstance(target, ast.Subscript) else target
-            if isinstance(place, ast.Attribute):
-                yield place.attr
+            name = _name(target.value if isinstance(target, ast.Subscript) else target)
+            if name:
+                yield name

@@ -97,7 +97,8 @@ class ModuleBlocks:
             return self.blocks[0]
         found = [block for block in self._defined.get(qualname, ()) if block.first_line == first_line]
         if found:
-            return found[0] if len(found) == 1 else None
+            # No two definitions can begin on one line.
+            return found[0]
         return self._holding(qualname.split("."), first_line)
 
     def _holding(self, parts: list[str], line: int) -> Block | None:

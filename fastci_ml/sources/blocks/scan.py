@@ -160,7 +160,6 @@ def _join(scope: Scope, inner: Scope, own: frozenset[str]) -> None:
     scope.written += [root for root in inner.written if root[0] not in own]
     scope.words += inner.words
     scope.is_dynamic |= inner.is_dynamic
-    scope.is_lazy |= inner.is_lazy
     scope.has_call |= inner.has_call
     scope.has_code = True
 
@@ -251,12 +250,12 @@ def _scan_subscript(scope: Scope, node: Any, stack: list[Any]) -> None:
     scope.out.append("[")
     stack.append(node.value)
     stack.append(node.slice)
-    if node.ctx.__class__ is not ast.Load:
+    if node.ctx.__class__ is ast.Store:
         scope.written.append(written_root(node.value))
 
 
 def _scan_filling(scope: Scope, node: Any, stack: list[Any]) -> None:
-    scope.is_lazy = scope.is_lazy or fills_missing(node)
+    scope.filled |= fills_missing(node)
     _generic(scope, node, stack)
 
 

@@ -25,20 +25,20 @@ class Scope:
         Names bound by ``:=``: a comprehension hands them to the scope around it.
     written : list of (str, bool)
         Roots of what is written to or changed in place; see `written_root`.
+    filled : set of str
+        What it fills only where it is missing; see `fills_missing`.
     type_names : list of str
         Type aliases and type parameters: their values are code objects of these names.
     nested, imports : list of ast.AST
         Functions and classes right inside, which are left to the caller; import statements.
     is_dynamic : bool
         It asked for an attribute by a computed name.
-    is_lazy : bool
-        It fills something only where that is missing.
     has_call, has_code : bool
         It holds a call; it holds a lambda or comprehension.
     """
 
     __slots__ = (
-        "has_call", "has_code", "imports", "is_dynamic", "is_lazy", "loads", "nested", "nonlocals", "out",
+        "filled", "has_call", "has_code", "imports", "is_dynamic", "loads", "nested", "nonlocals", "out",
         "outer_names", "stores", "type_names", "walrus", "words", "written",
     )  # fmt: skip
 
@@ -52,10 +52,10 @@ class Scope:
         self.walrus: list[str] = []
         self.written: list[tuple[str, bool]] = []
         self.type_names: list[str] = []
+        self.filled: set[str] = set()
         self.nested: list[Any] = []
         self.imports: list[Any] = []
         self.is_dynamic = False
-        self.is_lazy = False
         self.has_call = False
         self.has_code = False
 
