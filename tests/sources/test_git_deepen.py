@@ -425,7 +425,7 @@ def test_shallow_lock_of_another_git_is_waited_for_and_never_removed(upstream):
 
 
 def gone(status: Path, within_s: float) -> bool:
-    """Whether a killed process ends: the signal is sent, the kernel takes its time, and nobody may look at how it ended."""
+    """Whether a killed process ends: the kernel takes its time, and nobody may look at how it ended."""
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
         try:
