@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Generator, Iterable
+from threading import enumerate as running_threads
+from time import time_ns
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -105,8 +107,9 @@ class RecordPlugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """One test, with reruns if there are any."""
-        started_us = time.time_ns() // 1000
-        threads = set(threading.enumerate())
+        # Bound early: a fixture of a wider scope may have stopped the clock.
+        started_us = time_ns() // 1000
+        threads = WeakSet(running_threads())
         self._run = _Run()
         capture = self._push(CaptureKind.TEST, with_project(item.nodeid, self._project))
         try:
@@ -149,14 +152,14 @@ class RecordPlugin:
             return None
 
     def _end_test(
-        self, item: pytest.Item, capture: OpenCapture, started_us: int, threads: set[threading.Thread]
+        self, item: pytest.Item, capture: OpenCapture, started_us: int, threads: WeakSet[threading.Thread]
     ) -> None:
         if not self.collector.may_push:
             return
         capture.uses.update(
             number for node in item.listchain() if (number := self._collected.get(node.nodeid)) is not None
         )
-        leaked = [thread.name for thread in threading.enumerate() if thread not in threads]
+        leaked = [thread.name for thread in running_threads() if thread not in threads]
         number = self.collector.pop(capture)
         self.n_tests += 1
         facts = RunFacts(

@@ -7,6 +7,7 @@ profiler belongs to one thread, so each thread gets one of its own. Threads that
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -18,6 +19,8 @@ from collections.abc import Mapping
 from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
+
+from fastci_ml.evidence.recorder.transparent import transparent
 
 _code_of = itemgetter(0)
 
@@ -31,6 +34,7 @@ class ProfileBackend:
         self._stack: list[Any] = []
         self._thread_profilers: dict[int, list[_ThreadProfiler]] = {}
         self._left_out: set[str] = set()
+        self._owner = get_ident()
         self._lost = ""
 
     def start(self) -> None:
@@ -42,19 +46,24 @@ class ProfileBackend:
         # One function for good: a bound method would be another object each time it is asked for.
         self._hook = self._enter_thread
         threading.setprofile(self._hook)
+        self._found_setprofile = threading.setprofile
+        self._our_setprofile = self._around_setprofile(threading.setprofile)
+        threading.setprofile = self._our_setprofile
 
     def stop(self) -> None:
         """Give the hooks back, where they are still ours."""
         if self._stack and _hook() is self._stack[-1]:
             self._stack[-1].disable()
         self._stack.clear()
+        if threading.setprofile is self._our_setprofile:
+            threading.setprofile = self._found_setprofile
         if threading.getprofile() == self._hook:
             threading.setprofile(None)
 
     def push(self) -> None:
         """Begin a capture."""
         self._note_loss()
-        profiler = Profiler(subcalls=False, builtins=False)
+        profiler = self._new_profiler()
         if self._stack and _hook() is self._stack[-1]:
             self._stack[-1].disable()
         self._stack.append(profiler)
@@ -101,9 +110,31 @@ class ProfileBackend:
         elif threading.getprofile() != self._hook:
             self._lost = f"the profile hook of threads is {threading.getprofile()!r}, not ours"
 
+    def _new_profiler(self) -> Any:
+        profiler = _Profiler(subcalls=False, builtins=False)
+        profiler.come_back = self._come_back
+        return profiler
+
+    def _come_back(self, profiler: Any) -> None:
+        """What a program does that puts the hook back as it found it, after another one was in its place."""
+        self._lost = "the profile hook was replaced, and put back"
+        if get_ident() == self._owner and self._stack:
+            # Other captures may have begun since it was found.
+            profiler = self._stack[-1]
+        profiler.enable()
+
+    def _around_setprofile(self, found: Any) -> Any:
+        @functools.wraps(found)
+        def setprofile(*arguments: Any, **keywords: Any) -> Any:
+            # Put back as found, it would look as if no thread had been started meanwhile.
+            self._lost = "the profile hook of threads was replaced"
+            return found(*arguments, **keywords)
+
+        return transparent(setprofile)
+
     def _enter_thread(self, frame: FrameType, _event: str, _argument: object) -> None:
         """First event of a new thread: a profiler of its own takes over."""
-        profiler = Profiler(subcalls=False, builtins=False)
+        profiler = self._new_profiler()
         entered = []
         running: FrameType | None = frame
         while running is not None:
@@ -138,6 +169,15 @@ class ProfileBackend:
             thread.profiler.disable()
         if ended and self._stack and _hook() is None:
             self._stack[-1].enable()
+
+
+class _Profiler(Profiler):
+    """A C profiler that `sys.setprofile` accepts: programs put back what `sys.getprofile` gave them."""
+
+    come_back: Any
+
+    def __call__(self, _frame: FrameType, _event: str, _argument: object) -> None:
+        self.come_back(self)
 
 
 class _ThreadProfiler:
