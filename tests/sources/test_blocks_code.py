@@ -214,13 +214,13 @@ def test_each_kind_of_code_object_finds_its_block_on_other_interpreters(version:
 def test_code_objects_of_the_standard_library_find_their_blocks() -> None:
     lost = {}
     n_codes = 0
-    for path in sample(STDLIB, 25):
+    for path in sample(STDLIB, 60):
         n_found, lost_here = blocks_probe.lost_codes(Path(path).read_bytes())
         n_codes += n_found
         if lost_here:
             lost[path] = lost_here
     assert not lost
-    assert n_codes > 1500
+    assert n_codes > 500
 
 
 @pytest.mark.parametrize("version", OTHERS)

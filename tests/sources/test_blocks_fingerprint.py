@@ -157,7 +157,7 @@ ATOMS = ["a", "1", "()", "f()"]
 FORMS = [
     "({}).a", "({})()", "({},)", "[{}]", "-({})", "not ({})", "lambda: ({})", "lambda a: ({})", "f(*{})",
     "lambda a, /, b: ({})", "lambda *a, b: ({})", "lambda *, a, b: ({})", "f(**{})", "({})[:]", "({})[::]",
-    "[a for a in ({}) if a if b for c in d]", "[a for a in ({}) if a for c in d if b]", "(a := ({}))",
+    "[a for a in ({}) if a if b for a in d]", "[a for a in ({}) if a for b in d if a]", "(a := ({}))",
     "[a for a in b for c in ({})]", "[a for a in b if ({})]", "(a for a in ({}))", "[a for a in ({})]",
     "f'{{({})}}'", "f'{{({})!r}}'", "f'{{({}):x}}'", "f'a{{({})}}'", "f(a=({}))", "f(b=({}))", "{{({})}}",
     "({})({})", "({}, {})", "[{}, {}]", "({}) + ({})", "({}) - ({})", "({}) < ({})", "({})[{}]", "({})[{}:]",
@@ -167,11 +167,11 @@ FORMS = [
     "({}, *{})", "a if ({}) else ({})", "({}) and ({}) and a", "(({}) and ({})) and a", "({}) < ({}) < a",
     "(({}) < ({})) < a",
 ]  # fmt: skip
-CORE = ["({})()", "({})({})", "({})({}, {})", "({})(a={})", "({},)", "({}, {})"]
+CORE = ["({}).a", "({})()", "({})({})", "({})({}, {})", "({})(a={})", "({},)", "({}, {})"]
 STATEMENTS = [
     "a = 1", "pass", "return a", "a", "del a", "del a, b", "global a", "import a", "import a as b",
     "import a, b", "from a import b", "from a import b as c", "from . import b", "a += 1", "a: int",
-    "a: b = 1", "a = b = 1", "assert a", "assert a, b", "raise a", "raise a from b", "return",
+    "a: b = 1", "(a): int", "a = b = 1", "assert a", "assert a, b", "raise a", "raise a from b", "return",
 ]  # fmt: skip
 COMPOUNDS = [
     "if a:\n{0}", "if a:\n{0}\nelse:\n{1}", "while a:\n{0}", "while a:\n{0}\nelse:\n{1}",
@@ -180,7 +180,8 @@ COMPOUNDS = [
     "try:\n{0}\nfinally:\n{1}", "try:\n{0}\nexcept* a:\n{1}", "try:\n{0}\nexcept:\n{1}",
     "try:\n{0}\nexcept a: pass\nelse:\n{1}", "match a:\n case b:\n{0}", "match a:\n case [b, *c]:\n{0}",
     "match a:\n case {{1: b, **c}}:\n{0}", "match a:\n case A(b, c=d):\n{0}", "match a:\n case None:\n{0}",
-    "match a:\n case 1 | 2 as b:\n{0}", "match a:\n case True:\n{0}", "match a:\n case b if c:\n{0}",
+    "match a:\n case 1 | 2 as b:\n{0}", "match a:\n case True:\n{0}",
+    "match a:\n case False:\n{0}", "match a:\n case b if c:\n{0}",
     "def g():\n{0}", "def g(a):\n{0}", "class A:\n{0}", "class A:\n def m(self):\n{0}", "{0}\n{1}",
     "async def g():\n{0}",
 ]  # fmt: skip
@@ -242,7 +243,7 @@ def test_fingerprints_are_equal_where_trees_are(sources: list[str]) -> None:
     assert len(by_tree) > 200
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(programs(), st.data())
 def test_a_changed_literal_changes_the_blocks_around_it_and_no_others(
     program: Program, data: st.DataObject
@@ -267,14 +268,14 @@ def comments_added(source: str, data: st.DataObject) -> str:
     return "\n".join(lines).replace('"""Doc."""', '"""Other doc."""') + "\n"
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(programs(), st.data())
 def test_comments_blank_lines_and_docstrings_change_nothing(program: Program, data: st.DataObject) -> None:
     source = program.text([f"({number}, 'x')" for number in range(len(program.owners))])
     assert changed(source, comments_added(source, data)) == set()
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(programs())
 def test_names_kinds_and_owners_are_those_of_the_program(program: Program) -> None:
     source = program.text(["1"] * len(program.owners))
@@ -301,7 +302,7 @@ def stdlib_files(n_files: int) -> list[Path]:
 
 def test_real_files_written_anew_are_equal() -> None:
     n_blocks = 0
-    for path in stdlib_files(60):
+    for path in stdlib_files(30):
         source = path.read_bytes()
         blocks = read_blocks(source)
         if not blocks.is_parsed:
@@ -309,7 +310,7 @@ def test_real_files_written_anew_are_equal() -> None:
         again = read_blocks(ast.unparse(ast.parse(source)).encode("utf-8", "surrogatepass"))
         assert facts(again) == facts(blocks), path
         n_blocks += len(blocks.blocks)
-    assert n_blocks > 1000
+    assert n_blocks > 500
 
 
 @pytest.mark.parametrize("version", OTHERS)
@@ -317,7 +318,7 @@ def test_interpreters_agree_on_everything(version: str) -> None:
     program = find_python(version)
     if program is None:
         pytest.skip(f"no Python {version} on this machine")
-    paths = stdlib_files(120)
+    paths = stdlib_files(70)
     sources = [path.read_bytes() for path in paths]
     answers = blocks_probe.ask_probe(program, "describe", [str(path) for path in paths])
     for path, source, answer in zip(paths, sources, answers, strict=True):
