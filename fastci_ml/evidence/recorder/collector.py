@@ -7,6 +7,7 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterable
+from traceback import format_exception
 from types import CodeType
 from typing import Protocol
 
@@ -132,7 +133,7 @@ class Collector:
         self._edges: set[tuple[int, int]] = set()
         # Files of other projects that a watch looks for.
         self._kept: set[str] = set()
-        self._has_told = False
+        self._failure = ""
 
     @property
     def top(self) -> OpenCapture:
@@ -155,6 +156,8 @@ class Collector:
             self.pop(self.top)
         self.is_active = False
         self.backend.stop()
+        if self._failure:
+            _log.warning("recording failed, and tests went on: %s", self._failure)
         self.writer.close()
 
     def _leave_to_parent(self) -> None:
@@ -241,12 +244,15 @@ class Collector:
             capture.gaps[gap, detail] = None
 
     def failed(self, error: BaseException) -> None:
-        """Say that we failed: the first time with a traceback in the log, and never by raising."""
+        """Say that we failed, in the bundle and at the end in the log; never by raising.
+
+        Not in the log at once: the test that is running may look at what is logged.
+        """
         detail = f"{type(error).__name__}: {error}"
         self.gap(Gap.RECORDER_FAILED, detail)
-        if not self._has_told:
-            self._has_told = True
-            _log.warning("recording failed, tests go on: %s", detail, exc_info=error)
+        if not self._failure:
+            # As text: its frames hold what the tests made.
+            self._failure = "".join(format_exception(error)).rstrip()
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
         """Call something of ours that may fail; then the evidence is incomplete, and nothing else happens."""
