@@ -1,0 +1,5 @@
+def fails():
+    return 1 / 0
+
+
+fails()

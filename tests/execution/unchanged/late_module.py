@@ -1,0 +1,5 @@
+VALUE = 3
+
+
+def function():
+    return VALUE
