@@ -17,8 +17,10 @@ class Block:
     Attributes
     ----------
     name : str
-        Dotted as ``__qualname__`` (``A.step``, ``f.<locals>.g``); for a statement the name that it binds, or
-        ``<effect>`` below its owner. What occurs more than once in a file is told apart by ``#2``, ``#3``.
+        Dotted as ``__qualname__`` (``A.step``, ``f.<locals>.g``); for a statement the names that it binds
+        (``a,b``), or ``<effect ...>`` with a short text below its owner. An import is a block for each of its
+        names; decorators that may register are an effect beside their function or class. What occurs more
+        than once in a file is told apart by ``#2``, ``#3``.
     kind : BlockKind
         What it is.
     first_line, last_line : int
@@ -26,7 +28,9 @@ class Block:
     fingerprint : str
         16 hexadecimal digits over what the block does: no comments, formatting or true docstrings, but every
         other string constant, decorators, defaults and annotations that run. Nested functions and classes
-        are part of it, for they are its doing. The same on every supported interpreter.
+        are part of it, for they are its doing. So are conditions around a statement of a module or class, what
+        may raise in a ``try`` around it, and the effect before an effect, import or computed value: order
+        counts there. The same on every supported interpreter.
     doc_fingerprint : str
         Of its true docstring; empty without one.
     owner : str
@@ -37,14 +41,17 @@ class Block:
         Names that its code uses: globals, attributes, names of from-imports, and strings that are a dotted
         path (each of its parts): ``getattr``, patch targets, tables of lazy imports.
     is_dynamic : bool
-        It computes names: ``getattr`` with a variable, ``globals()``, ``vars()``, ``importlib`` and the like.
+        It computes names: ``getattr`` with a variable, ``globals()``, ``vars()``, ``importlib`` and the like;
+        a class whose machinery reads all its fields, as dataclasses do.
     reads_doc : bool
         It looks at ``__doc__``.
     is_memo : bool
-        It keeps what it computed for later callers: a decorator that caches, or a write to a global.
+        It keeps what it computed for later callers: a decorator that caches, a write to a global or to
+        something of the module or the class, an attribute that is filled only where it is missing.
     is_implicit : bool
-        A function that machinery calls by its name, so that no code need name it: special methods, hooks of
-        pytest and unittest, autouse fixtures. Who notices when one is added is not told by readers.
+        Machinery finds it, so that no code need name it: special methods, hooks of pytest and unittest,
+        autouse fixtures, classes with a base or metaclass that may note its subclasses. Who notices when one
+        is added or taken away is not told by readers.
     """
 
     name: str
