@@ -106,10 +106,11 @@ def run(
         timeout=600,
         preexec_fn=prepare,
     )
-    return Seen(status=done.returncode, output=_steady(done.stdout), tests=_tests(report))
+    return Seen(status=done.returncode, output=steady(done.stdout), tests=_tests(report))
 
 
-def _steady(text: str) -> str:
+def steady(text: str) -> str:
+    """Text without what changes from run to run: addresses, times, our line of the header."""
     for pattern, word in _CHANGING:
         text = pattern.sub(word, text)
     return text
@@ -123,5 +124,5 @@ def _tests(report: Path) -> dict[str, tuple[str, str]]:
         name = f"{case.get('classname')}::{case.get('name')}"
         words = [child.tag for child in case if child.tag not in ("system-out", "system-err", "properties")]
         text = "\n".join(child.text or "" for child in case)
-        found[name] = (" ".join(words) or "passed", _steady(text))
+        found[name] = (" ".join(words) or "passed", steady(text))
     return found
