@@ -28,9 +28,9 @@ class Block:
     fingerprint : str
         16 hexadecimal digits over what the block does: no comments, formatting or true docstrings, but every
         other string constant, decorators, defaults and annotations that run. Nested functions and classes
-        are part of it, for they are its doing. So are conditions around a statement of a module or class, what
-        may raise in a ``try`` around it, and the effect before an effect, import or computed value: order
-        counts there. The same on every supported interpreter.
+        are part of it, for they are its doing. So are conditions around a statement of a module or class,
+        what may raise in a ``try`` around it, and the effect before an effect, import or computed value:
+        order counts there. The same on every supported interpreter.
     doc_fingerprint : str
         Of its true docstring; empty without one.
     owner : str
