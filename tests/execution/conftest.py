@@ -16,6 +16,8 @@ from fastci_ml.sources.environment import VARIABLE
 from fastci_ml.sources.git.worktree import read_worktree
 
 LANE = "lane-of-the-tests"
+# A project of its own, which test_record_no_change.py runs.
+collect_ignore = ["unchanged"]
 # Importing Hypothesis would cost each subprocess a second.
 QUICK = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio")
 

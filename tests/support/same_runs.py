@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -104,9 +106,16 @@ def run(
         errors="replace",
         check=False,
         timeout=600,
-        preexec_fn=prepare,
+        preexec_fn=functools.partial(_prepare, prepare),
     )
     return Seen(status=done.returncode, output=steady(done.stdout), tests=_tests(report))
+
+
+def _prepare(prepare: Callable[[], None] | None) -> None:
+    # What is started in the background ignores it, and hands that down.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if prepare is not None:
+        prepare()
 
 
 def steady(text: str) -> str:

@@ -1,4 +1,6 @@
+import sys
 import threading
+import time
 
 from lib import core
 
@@ -19,6 +21,9 @@ def check_joined_thread():
     thread = threading.Thread(target=core.in_thread, args=(done,))
     thread.start()
     thread.join()
+    # It has said goodbye by now, but may still be on its way out.
+    while thread.ident in sys._current_frames():
+        time.sleep(0.001)
     assert done.is_set()
 
 
