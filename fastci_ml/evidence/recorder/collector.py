@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Protocol
 
 from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.evidence.recorder.backend import Backend
+from fastci_ml.evidence.recorder.backend import Backend, identity
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
 
@@ -73,7 +73,7 @@ class OpenCapture:
 
     def add_code(self, code: CodeType) -> None:
         """Count a code object as entered."""
-        self.codes[id(code)] = code
+        self.codes[identity(code)] = code
 
 
 class Watch(Protocol):
@@ -269,7 +269,7 @@ class Collector:
             while running is not None:
                 code = running.f_code
                 if code.co_filename not in self._left_out:
-                    codes[id(code)] = code
+                    codes[identity(code)] = code
                 running = running.f_back  # type: ignore[assignment]
         # Our own frame is one of them: it would hold itself, and all below it, until the next collection.
         del frame
@@ -300,14 +300,14 @@ class Collector:
         known = self._codes
         codes = capture.codes
         # Nearly all were met before, and cost one look each here and below.
-        for identity in [identity for identity in codes if identity not in known]:
-            code = codes[identity]
+        for key in [key for key in codes if key not in known]:
+            code = codes[key]
             path = self.files.relative(code.co_filename)
             if path is None:
                 self._leave_out(code.co_filename)
             else:
                 file = self._file_number(path)
-                known[identity] = self.writer.add_code(file, code.co_qualname, code.co_firstlineno)
+                known[key] = self.writer.add_code(file, code.co_qualname, code.co_firstlineno)
                 # Held, so that its identity is not given to another.
                 self._held.append(code)
         return frozenset(map(known.__getitem__, codes.keys() & known.keys()))

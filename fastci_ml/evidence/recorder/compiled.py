@@ -14,6 +14,7 @@ import weakref
 from types import CodeType, FunctionType
 from typing import Any
 
+from fastci_ml.evidence.recorder.backend import identity
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
 from fastci_ml.evidence.recorder.transparent import transparent
@@ -83,9 +84,9 @@ class CompileWatch:
     def closing(self, capture: OpenCapture) -> None:
         """Book the compiled code that ran."""
         self._say()
-        for identity in self._compiled.keys() & capture.codes.keys():
-            code, compilation = self._compiled[identity]
-            if code() is capture.codes[identity]:
+        for key in self._compiled.keys() & capture.codes.keys():
+            code, compilation = self._compiled[key]
+            if code() is capture.codes[key]:
                 capture.uses.add(self._number(compilation))
         if self._is_in_use:
             # Torch's own, with the name of no function: what they are the rest of ran before them.
@@ -211,7 +212,7 @@ class CompileWatch:
                 collector.failed(error)
 
     def _keep(self, code: CodeType, compilation: _Compilation) -> None:
-        self._compiled[id(code)] = (weakref.ref(code), compilation)
+        self._compiled[identity(code)] = (weakref.ref(code), compilation)
         if self._collector.files.relative(code.co_filename) is None:
             self._collector.keep(code.co_filename)
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
+from fastci_ml.evidence.recorder.backend import identity
+
 # Absent before 3.12, where `choose_backend` does not come here.
 _monitoring: Any = getattr(sys, "monitoring", None)
 
@@ -109,11 +111,11 @@ class MonitoringBackend:
         """What was seen, each code object once; threads may add to it meanwhile, and nothing is lost."""
         seen, beyond = self._seen, self._beyond
         n_seen = len(seen)
-        taken = dict(zip(map(id, seen[:n_seen]), seen[:n_seen], strict=True))
+        taken = dict(zip(map(identity, seen[:n_seen]), seen[:n_seen], strict=True))
         del seen[:n_seen]
         while beyond:
-            identity, code = beyond.popitem()
-            taken[identity] = code
+            key, code = beyond.popitem()
+            taken[key] = code
         return taken
 
     def _switch_on(self) -> None:
@@ -129,7 +131,7 @@ def _callbacks(
     disable = _monitoring.DISABLE
     owner = get_ident()
     # Closures, not globals: they are called while the interpreter shuts down and has cleared our module.
-    max_entries, thread = _MAX_ENTRIES, get_ident
+    max_entries, thread, number = _MAX_ENTRIES, get_ident, identity
 
     def enter(code: CodeType, _offset: int) -> object:
         if code.co_filename in left_out:
@@ -137,7 +139,7 @@ def _callbacks(
         if len(seen) < max_entries:
             append(code)
             return None
-        beyond[id(code)] = code
+        beyond[number(code)] = code
         # Only the thread that begins captures: another one could do so when the next has begun.
         if thread() == owner:
             switched_off.append(True)
@@ -146,6 +148,6 @@ def _callbacks(
 
     def throw(code: CodeType, _offset: int, _exception: BaseException) -> None:
         # This event cannot be switched off for one code object, but it is rare.
-        beyond[id(code)] = code
+        beyond[number(code)] = code
 
     return enter, throw

@@ -20,6 +20,7 @@ from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
 
+from fastci_ml.evidence.recorder.backend import identity
 from fastci_ml.evidence.recorder.transparent import transparent
 
 _code_of = itemgetter(0)
@@ -82,7 +83,7 @@ class ProfileBackend:
         codes = _codes(profiler)
         self._add_threads(codes)
         left_out = self._left_out
-        return {id(code): code for code in codes if code.co_filename not in left_out}
+        return {identity(code): code for code in codes if code.co_filename not in left_out}
 
     def leave_out(self, filename: str) -> None:
         """Pass over code of this file."""

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Mapping
 from types import CodeType, FrameType
 
+from fastci_ml.evidence.recorder.backend import identity
+
 
 class HookBackend:
     """Entries of functions of this thread and of threads started later."""
@@ -26,12 +28,12 @@ class HookBackend:
         if sys.getprofile() is not None:
             raise RuntimeError(f"the profile hook is taken by {sys.getprofile()!r}")
         frames = self._frames
-        left_out = self._left_out
+        left_out, number = self._left_out, identity
 
         def hook(frame: FrameType, event: str, _argument: object) -> None:
             if event == "call" and frame.f_code.co_filename not in left_out:
                 # By identity: equal code objects of two files compare equal.
-                frames[id(frame.f_code)] = frame.f_code
+                frames[number(frame.f_code)] = frame.f_code
 
         self._hook = hook
         sys.setprofile(hook)
