@@ -8,6 +8,8 @@ are gathered again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from weakref import proxy
 
 import torch
 import torch.distributed as dist
@@ -100,10 +102,12 @@ class Buckets:
         self._bucket_of: dict[Tensor, Bucket] = {}
         self._awaited: set[Tensor] = set()  # weights whose next gradient is the last of the step
         self._n_started = 0
+        # Weak: torch holds hooks where no collector looks, and a strong one all process groups with it.
+        hook = partial(Buckets._on_gradient, proxy(self))
         for bucket in self.all:
             for weight in bucket.weights:
                 self._bucket_of[weight] = bucket
-                weight.register_post_accumulate_grad_hook(self._on_gradient)
+                weight.register_post_accumulate_grad_hook(hook)
 
     def zero_gradients(self) -> None:
         """Forget the gradients of the step before."""

@@ -106,10 +106,6 @@ def _connect(ranks: tuple[int, ...], world: int) -> dist.ProcessGroup | None:
 
 
 def disconnect() -> None:
-    """Leave all process groups; a process that ends without it may abort.
-
-    The hooks on its weights tie a trainer into cycles, which keep its groups. When those are first collected
-    while the process exits, the threads of gloo end too late.
-    """
+    """Leave all process groups, which nothing may hold any more: one that lives until exit aborts it."""
     gc.collect()
     dist.destroy_process_group()

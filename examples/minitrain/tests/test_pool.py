@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,13 @@ import torch
 import torch.distributed as dist
 from pool import Job, Pool, RankError, Torchrun
 
+from minitrain.recipes import recipe
+from minitrain.trainer import run as train
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from minitrain.config import Config
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +63,20 @@ def test_ranks_stay_warm_and_know_the_test(pool: Pool, tmp_path: Path) -> None:
     assert first["ranks"] == second["ranks"] == 2
     assert first["process"] == second["process"] != os.getpid()
     assert first["test"] == "tests/x.py::test_x (call)"
+
+
+def threads_after_training(config: Config) -> int:
+    train(config)
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads of C++ are counted in /proc")
+def test_warm_ranks_keep_no_process_group_of_a_trainer(pool: Pool, tmp_path: Path) -> None:
+    """A group has threads of its own, which spin once the other ranks have left it."""
+    places = [f"run.dir={tmp_path}/run", f"data.dir={tmp_path}/data"]
+    config = recipe("tiny", ["parallel.tp=2", "run.steps=3", "run.eval_every=0", *places])
+    counts = {pool.run(job(tmp_path, threads_after_training, config), 60) for _ in range(3)}
+    assert len(counts) == 1
 
 
 def test_error_on_all_ranks_is_told_and_the_ranks_stay(pool: Pool, tmp_path: Path) -> None:
