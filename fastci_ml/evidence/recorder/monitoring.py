@@ -24,7 +24,7 @@ _NAME = "fastci-ml"
 # 0, 1 and 2 are where debuggers, coverage and profilers look first: those are taken last.
 _TOOL_IDS = (4, 3, 5, 2, 1, 0)
 # Entries of one capture before functions are switched off: about what switching them on again costs.
-_MAX_ENTRIES = 4096
+_MAX_ENTRIES = 16_384
 
 
 def free_tool_id() -> int | None:
