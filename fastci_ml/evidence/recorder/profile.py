@@ -1,7 +1,7 @@
 """The profile hook, Python 3.11, by the interpreter's own profiler written in C.
 
 `_lsprof`, the engine of cProfile, keeps one entry for each code object that was called. A hook in Python
-costs a call at every call, return and call into C: 1.6 times what this does (docs/experiments.md). A
+costs a call at every call, return and call into C: 1.5 times what this does (docs/experiments.md). A
 profiler belongs to one thread, so each thread gets one of its own. Threads that C++ started are not seen.
 """
 
