@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.records.evidence import Capture, CaptureKind, Provenance, RunFacts
 
@@ -67,8 +67,8 @@ def module_text(number: int, rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def write_sources(store: SourceStore, rng: random.Random) -> dict[str, str]:
-    """Blob ids by path."""
+def make_sources(rng: random.Random) -> dict[str, bytes]:
+    """Contents by path."""
     texts = {f"pkg/m{number}.py": module_text(number, rng) for number in range(N_MODULES)}
     for number in range(N_TEST_MODULES):
         lines = ["import pytest", *(f"from pkg import m{rng.randrange(N_MODULES)}" for _ in range(8)), ""]
@@ -76,14 +76,10 @@ def write_sources(store: SourceStore, rng: random.Random) -> dict[str, str]:
             lines += [f"def test_{test}(model):", "    assert model", ""]
         lines += ["@pytest.fixture(scope='module')", "def model():", "    return 1", ""]
         texts[f"tests/test_m{number}.py"] = "\n".join(lines)
-    blobs = {}
-    for path, text in texts.items():
-        blobs[path] = blob_id(text.encode())
-        store.put(blobs[path], text.encode())
-    return blobs
+    return {path: text.encode() for path, text in texts.items()}
 
 
-def write_bundle(directory: Path, number: int, blobs: dict[str, str], store: SourceStore) -> Path:
+def write_bundle(directory: Path, number: int, sources: dict[str, bytes]) -> Path:
     """One worker's bundle: every tenth test of ten of the modules, in turn."""
     rng = random.Random(number)
     provenance = Provenance(
@@ -99,15 +95,16 @@ def write_bundle(directory: Path, number: int, blobs: dict[str, str], store: Sou
         started_us=STARTED_US + number,
     )
     writer = BundleWriter(directory, provenance)
-    files = {path: writer.add_file(path, blob) for path, blob in blobs.items()}
+    files = {}
+    for path, content in sources.items():
+        writer.sources.put(blob_id(content), content)
+        files[path] = writer.add_file(path, blob_id(content))
     data = [writer.add_file(f"data/{item}.json", f"{item:040x}") for item in range(200)]
     modules = {path: writer.add_code(files[path], "<module>", 1) for path in files}
     codes: list[int] = []
     for module in range(N_MODULES):
         path = f"pkg/m{module}.py"
-        content = store.get(blobs[path])
-        assert content is not None
-        lines = content.decode().split("\n")
+        lines = sources[path].decode().split("\n")
         for line, text in enumerate(lines, 1):
             if text.startswith("def "):
                 name = text[4:].partition("(")[0]
@@ -172,9 +169,8 @@ def main() -> None:
         figures: dict[str, float] = {}
         for size in SIZES:
             bundles = folder / str(size)
-            store = SourceStore(bundles)
-            blobs = write_sources(store, random.Random(1))
-            paths = [write_bundle(bundles, number, blobs, store) for number in range(size // TESTS_A_BUNDLE)]
+            sources = make_sources(random.Random(1))
+            paths = [write_bundle(bundles, number, sources) for number in range(size // TESTS_A_BUNDLE)]
             bundle_mb[size] = sum(path.stat().st_size for path in paths) / 1e6
             runs = [merge_once(bundles, folder) for _ in range(N_RUNS)]
             figures = runs[0]

@@ -1,6 +1,7 @@
 """What recording costs: CPU time of whole suites recorded, against the same suites plain, beside two peers.
 
-    python benchmarks/bench_record.py [--pairs 15] [--python X] [--torch-suite DIR [PATH OPTION ...]]
+    python benchmarks/bench_record.py [--pairs 15] [--peer-pairs N] [--python X]
+                                      [--torch-suite DIR [PATH OPTION ...]]
 
 CPU time is user and system time of the process and its children, as the kernel counts it. Each round runs a
 suite plain and with each tool, from scratch, in an order that changes from round to round; a round gives
@@ -137,8 +138,8 @@ def _check_outcomes(suite: Suite, runs: dict[str, Run]) -> None:
 
 
 def ratios(rounds: Sequence[dict[str, Run]], arm: str) -> list[float]:
-    """CPU time of each recorded run over that of the plain run of its round."""
-    return [runs[arm].cpu_s / runs[PLAIN].cpu_s for runs in rounds]
+    """CPU time of each recorded run over that of the plain run of its round, where the tool ran in it."""
+    return [runs[arm].cpu_s / runs[PLAIN].cpu_s for runs in rounds if arm in runs]
 
 
 def upper_bound(values: Sequence[float], seed: int = 0) -> float:
@@ -166,6 +167,7 @@ def line_of(suite: Suite, rounds: Sequence[dict[str, Run]]) -> dict[str, object]
         line |= {
             f"{arm}_ratio": statistics.median(found),
             f"{arm}_upper": upper_bound(found),
+            f"{arm}_pairs": len(found),
             f"{arm}_ratios": [round(value, 4) for value in found],
         }
     added = rounds[0][OURS].added
@@ -182,6 +184,9 @@ def summary_of(torch: dict[str, Any], python: dict[str, Any]) -> dict[str, objec
             line[f"{prefix}ratio_{kind}"] = found.get(f"{arm}_ratio")
             line[f"{prefix}upper_{kind}"] = found.get(f"{arm}_upper")
     line["pairs"] = min(torch["pairs"], python["pairs"])
+    line["peer_pairs"] = min(
+        line.get(f"{arm}_pairs", 0) for line in (torch, python) for arm in (COVERAGE, TESTMON)
+    )
     line["python"] = torch["python"]
     return line
 
@@ -191,6 +196,9 @@ def parse(words: Iterable[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=15, help="rounds of each suite (default: %(default)s)")
     parser.add_argument(
         "--heavier-pairs", type=int, default=3, help="rounds of the heavier suites (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--peer-pairs", type=int, help="rounds in which the peers run, too (default: all of each suite)"
     )
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter of the runs")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep measured runs, and use those kept")
@@ -251,7 +259,9 @@ def main() -> None:
         for turn in range(-1, max(n_pairs for _, _, n_pairs in plans)):
             for kind, suite, n_pairs in plans:
                 if turn < n_pairs:
-                    runs = measure_round(suite, arms, turn, python, folder / "run", notebook)
+                    peers_run = given.peer_pairs is None or 0 <= turn < given.peer_pairs
+                    tools = arms if peers_run else [arm for arm in arms if arm in (PLAIN, OURS)]
+                    runs = measure_round(suite, tools, turn, python, folder / "run", notebook)
                     if turn >= 0:
                         rounds[kind].append(runs)
     lines = {kind: line_of(suite, rounds[kind]) for kind, suite, _ in plans if rounds[kind]}

@@ -48,7 +48,9 @@ class Suite:
         """Environment of its runs."""
         # What is measured is this checkout, whatever is installed.
         path = os.pathsep.join([str(self.root), str(_HERE), str(_PROJECT)])
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("FASTCI_", "COV"))}
+        # Byte code is kept, as everywhere: else what is measured is mostly the compiler.
+        left_out = ("FASTCI_", "COV", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return kept | _STEADY | {"PYTHONPATH": path}
 
 

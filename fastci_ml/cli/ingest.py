@@ -200,7 +200,7 @@ def _run(args: argparse.Namespace) -> RunInfo:
 
 def _project(args: argparse.Namespace, settings: Settings) -> str:
     from fastci_ml.errors import UsageError
-    from fastci_ml.sources.ingest.run_file import parse_project
+    from fastci_ml.records.ids import parse_project
     from fastci_ml.sources.projects import default_project
 
     if args.project is None:

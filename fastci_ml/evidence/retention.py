@@ -1,4 +1,4 @@
-"""Removing bundles that were merged long ago, and sources that no bundle left speaks of."""
+"""Removing bundles that were merged long ago, and the sources that belong to them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastci_ml.errors import EvidenceError
-from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle, read_bundle
-from fastci_ml.evidence.bundle.source_store import FOLDER
+from fastci_ml.evidence.bundle.lines import SUFFIX
+from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
+from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, pack_of
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.progress import ProgressHook, silent
 
@@ -34,12 +35,12 @@ class Removed:
 def remove_merged(
     paths: Sequence[Path], store: EvidenceStore, *, older_than_us: int, progress: ProgressHook = silent
 ) -> Removed:
-    """Remove bundles that the store has as they are, and sources that nothing needs any more.
+    """Remove bundles that the store has as they are, with their sources.
 
     Parameters
     ----------
     paths : sequence of Path
-        Bundles, and folders of them; sources are looked for below the folders.
+        Bundles, and folders of them; below the folders also sources whose bundle is gone.
     store : EvidenceStore
         What is not in it stays, whatever its age. Asked before the store itself forgets old bundles.
     older_than_us : int
@@ -54,17 +55,24 @@ def remove_merged(
     """
     removed = Removed()
     found = find_bundles([path for path in paths if path.exists()])
-    kept = []
     for n_done, path in enumerate(found):
         progress("old bundles", n_done, len(found))
         if _is_merged(path, store, older_than_us):
             _remove(path, removed, is_source=False)
-        else:
-            kept.append(path)
-    for folder in paths:
-        if folder.is_dir():
-            _remove_sources(folder, kept, older_than_us, removed)
+    packs = {pack_of(path) for path in found}
+    packs.update(pack for folder in paths if folder.is_dir() for pack in folder.rglob(f"*{PACK_SUFFIX}"))
+    for pack in sorted(packs):
+        with contextlib.suppress(OSError):
+            # A process that begins to record just now may have made it.
+            is_old = pack.stat().st_mtime_ns // 1000 < older_than_us
+            if is_old and not _has_bundle(pack):
+                _remove(pack, removed, is_source=True)
     return removed
+
+
+def _has_bundle(pack: Path) -> bool:
+    stem = pack.name.removesuffix(PACK_SUFFIX)
+    return any(pack.with_name(name).exists() for name in (stem + SUFFIX, stem))
 
 
 def _is_merged(path: Path, store: EvidenceStore, older_than_us: int) -> bool:
@@ -74,29 +82,6 @@ def _is_merged(path: Path, store: EvidenceStore, older_than_us: int) -> bool:
     except EvidenceError:
         return False
     return provenance.started_us < older_than_us and store.has_bundle(provenance.bundle_id, digest)
-
-
-def _remove_sources(folder: Path, bundles: Sequence[Path], older_than_us: int, removed: Removed) -> None:
-    for sources in sorted(folder.rglob(FOLDER)):
-        needed: set[str] = set()
-        for path in bundles:
-            if path.parent != sources.parent:
-                continue
-            try:
-                bundle = read_bundle(path)
-            except EvidenceError:
-                # What it needs is not known, so all may be needed.
-                return
-            if bundle.gaps and bundle.provenance.started_us >= older_than_us:
-                # It may be going on: then it names its sources when the next test ends.
-                return
-            needed.update(seen.blob for seen in bundle.files.values() if seen.blob)
-        for file in sorted(sources.glob("??/*.z")):
-            blob = file.parent.name + file.name.removesuffix(".z")
-            with contextlib.suppress(OSError):
-                # A process that begins to record just now may have written it.
-                if blob not in needed and file.stat().st_mtime_ns // 1000 < older_than_us:
-                    _remove(file, removed, is_source=True)
 
 
 def _remove(path: Path, removed: Removed, *, is_source: bool) -> None:

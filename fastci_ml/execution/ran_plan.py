@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastci_ml.errors import PlanError
-from fastci_ml.records.ids import with_project
+from fastci_ml.records.ids import parse_project, with_project
 from fastci_ml.records.plan_reader import loads_plan
 from fastci_ml.records.plans import Plan
-from fastci_ml.sources.ingest.run_file import parse_project
 from fastci_ml.sources.projects import default_project
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import NewType
 
 NodeId = NewType("NodeId", str)
@@ -163,3 +164,22 @@ def function_id(node_id: str) -> NodeId:
     """Node id without parameters: the unit at which unstable parameters are joined."""
     parts = split_node_id(node_id)
     return NodeId("::".join((parts.path, *parts.names)))
+
+
+def parse_project(text: str) -> str:
+    """Folder of a project from the top of its repository, in one spelling; empty for the top.
+
+    Raises
+    ------
+    ValueError
+        If the path is absolute or leads out of the repository.
+
+    Examples
+    --------
+    >>> parse_project("./services/a/"), parse_project(".")
+    ('services/a', '')
+    """
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"project {text!r}, expected a path from the top of the repository")
+    return "" if path == PurePosixPath() else str(path)

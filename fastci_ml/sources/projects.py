@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastci_ml.errors import UsageError
-from fastci_ml.records.ids import with_project
-from fastci_ml.sources.ingest.run_file import parse_project
+from fastci_ml.records.ids import parse_project, with_project
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from measured_project import load, measure, write_project
 
 from fastci_ml.cli import app
 from fastci_ml.evidence.bundle.reader import find_bundles
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, SourcePack, blob_id, pack_of
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import Capture, CaptureKind, RunFacts
@@ -40,7 +40,7 @@ def add_bundle(
     """A bundle of one test that ran one function, with its source beside it."""
     started_us = time.time_ns() // 1000 - int(age_days * DAY_US)
     writer = BundleWriter(folder, provenance(name, started_us=started_us, **changes))
-    SourceStore(folder).put(blob_id(source), source)
+    writer.sources.put(blob_id(source), source)
     file = writer.add_file(test.partition("::")[0], blob_id(source))
     code = writer.add_code(file, "test_x", 1)
     number = writer.new_capture()
@@ -153,7 +153,7 @@ def test_retention_removes_what_is_merged_and_old_and_nothing_else(root, capsys)
     merge_json(capsys)
     torn = add_bundle(folder, "05", "test_e.py::test_x", age_days=40)
     torn.write_bytes(b"torn" + torn.read_bytes())
-    age(folder / "sources", days=40)
+    age(folder, days=40)
     figures = merge_json(capsys, "--retain-days", "30")
     assert [path.exists() for path in (old, young, dirty, pull, torn)] == [False, True, False, False, True]
     assert figures["removed"]["n_bundles"] == 3
@@ -162,27 +162,28 @@ def test_retention_removes_what_is_merged_and_old_and_nothing_else(root, capsys)
     assert stored_tests(store_of(root)) == {("test_a.py::test_x", "trunk"), ("test_b.py::test_x", "trunk")}
 
 
-def test_retention_keeps_sources_that_a_bundle_left_needs(root, capsys):
+def test_retention_keeps_sources_of_bundles_that_stay(root, capsys):
     folder = bundles_of(root)
-    gone = b"def test_x():\n    old = 1\n"
-    add_bundle(folder, "01", "test_a.py::test_x", age_days=40, source=gone)
-    add_bundle(folder, "02", "test_b.py::test_x", age_days=20)
+    gone = add_bundle(folder, "01", "test_a.py::test_x", age_days=40)
+    kept = add_bundle(folder, "02", "test_b.py::test_x", age_days=20)
     merge_json(capsys)
-    age(folder / "sources", days=40)
+    age(folder, days=40)
     assert merge_json(capsys, "--retain-days", "30")["removed"]["n_sources"] == 1
-    assert SourceStore(folder).get(blob_id(gone)) is None
-    assert SourceStore(folder).get(blob_id(SOURCE)) == SOURCE
+    assert not pack_of(gone).exists()
+    assert SourcePack(pack_of(kept)).get(blob_id(SOURCE)) == SOURCE
 
 
-def test_retention_keeps_sources_while_something_records(root, capsys):
+def test_retention_keeps_sources_of_what_is_recording_or_bears_another_name(root, capsys):
     folder = bundles_of(root)
-    add_bundle(folder, "01", "test_a.py::test_x", age_days=40)
-    merge_json(capsys)
-    # Begun just now, and the names of its sources are not written yet.
+    merge_json(capsys, str(add_bundle(folder, "01", "test_a.py::test_x", age_days=40)))
     BundleWriter(folder, provenance("02", started_us=time.time_ns() // 1000)).flush()
-    age(folder / "sources", days=40)
-    assert merge_json(capsys, "--retain-days", "30")["removed"]["n_sources"] == 0
-    assert SourceStore(folder).get(blob_id(SOURCE)) == SOURCE
+    renamed = add_bundle(folder, "03", "test_b.py::test_x", age_days=40)
+    pack_of(renamed).rename(pack_of(renamed.rename(folder / "any.name")))
+    age(folder, days=40)
+    # Made by a process that has begun just now: its bundle comes next.
+    (folder / f"9-04{PACK_SUFFIX}").touch()
+    assert merge_json(capsys, "--retain-days", "30")["removed"]["n_sources"] == 1
+    assert len(list(folder.glob(f"*{PACK_SUFFIX}"))) == 3
 
 
 def test_retention_keeps_what_is_not_merged(root, tmp_path, capsys):
@@ -247,7 +248,7 @@ def age(folder: Path, *, days: float) -> None:
     import os
 
     then = time.time() - days * 86_400
-    for path in folder.rglob("*.z"):
+    for path in folder.rglob(f"*{PACK_SUFFIX}"):
         os.utime(path, (then, then))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import seal
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle, read_bundle
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePack, SourcePackWriter, blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.records.evidence import Capture, CaptureKind, CodeSeen, FileSeen, Gap, RunFacts
 
@@ -386,23 +388,76 @@ def test_bundles_are_found_below_folders_and_by_name(tmp_path: Path) -> None:
 
 
 def test_a_source_comes_back_by_its_blob_id_only_whole(tmp_path: Path) -> None:
-    store = SourceStore(tmp_path)
-    source = b"def f():\n    return 1\n" * 100
-    blob = blob_id(source)
-    assert store.get(blob) is None
-    store.put(blob, source)
-    assert store.get(blob) == source
-    assert store.get(blob, max_bytes=100) is None
-    packed = store.path(blob).read_bytes()
-    for n_bytes in range(len(packed)):
-        store.path(blob).write_bytes(packed[:n_bytes])
-        assert store.get(blob) is None
-    other = b"def f():\n    return 2\n"
-    store.put(blob_id(other), other)
-    store.path(blob).write_bytes(store.path(blob_id(other)).read_bytes())
-    assert store.get(blob) is None
+    path = tmp_path / "pack"
+    sources = [b"def f():\n    return %d\n" % number * 100 for number in range(3)]
+    blobs = [blob_id(source) for source in sources]
+    writer = SourcePackWriter(path)
+    ends = []
+    for blob, source in zip(blobs, sources, strict=True):
+        writer.put(blob, source)
+        writer.put(blob, source)
+        ends.append(path.stat().st_size)
+    writer.close()
+    assert [SourcePack(path).get(blob) for blob in blobs] == sources
+    assert SourcePack(path).get(blobs[0], max_bytes=100) is None
+    assert SourcePack(path).get(blob_id(b"other")) is None
+    whole = path.read_bytes()
+    for n_bytes in range(len(whole)):
+        path.write_bytes(whole[:n_bytes])
+        pack = SourcePack(path)
+        for blob, source, end in zip(blobs, sources, ends, strict=True):
+            assert pack.get(blob) == (source if end <= n_bytes else None)
+
+
+def test_a_damaged_source_is_not_at_hand_and_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "pack"
+    writer = SourcePackWriter(path)
+    first, second = b"x = 1\n" * 50, b"y = 2\n" * 50
+    writer.put(blob_id(first), first)
+    end = path.stat().st_size
+    writer.put(blob_id(second), second)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: end - 3] + b"***" + whole[end:])
+    assert SourcePack(path).get(blob_id(first)) is None
+    assert SourcePack(path).get(blob_id(second)) == second
+    # An entry that says it holds another content.
+    path.write_bytes(whole.replace(blob_id(first).encode(), b"0" * 40))
+    assert SourcePack(path).get("0" * 40) is None
+
+
+def test_a_pack_is_the_process_s_own_even_in_a_forked_child(tmp_path: Path) -> None:
+    writer = SourcePackWriter(tmp_path / "pack")
+    child = os.fork()
+    if not child:
+        try:
+            writer.put(blob_id(b"child"), b"child")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    writer.put(blob_id(b"parent"), b"parent")
+    pack = SourcePack(tmp_path / "pack")
+    assert (pack.get(blob_id(b"child")), pack.get(blob_id(b"parent"))) == (None, b"parent")
+
+
+def test_after_a_torn_source_no_other_is_kept_and_each_says_so(tmp_path: Path) -> None:
+    writer = SourcePackWriter(tmp_path / "pack")
+    writer.put(blob_id(b"whole"), b"whole")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    size = (tmp_path / "pack").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, hard))
+    try:
+        with pytest.raises(OSError, match="large"):
+            writer.put(blob_id(b"torn"), b"torn" * 9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    with pytest.raises(OSError, match="an earlier source could not be written whole"):
+        writer.put(blob_id(b"late"), b"late")
+    assert SourcePack(tmp_path / "pack").get(blob_id(b"whole")) == b"whole"
 
 
 @pytest.mark.parametrize("blob", ["", "..", "../../x", "a" * 39, "/etc/passwd", "\0" * 40])
 def test_a_name_that_is_no_blob_id_leads_nowhere(tmp_path: Path, blob: str) -> None:
-    assert SourceStore(tmp_path).get(blob) is None
+    SourcePackWriter(tmp_path / "pack").put("a" * 40, b"x")
+    assert SourcePack(tmp_path / "pack").get(blob) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX
+from fastci_ml.evidence.bundle.source_pack import pack_of
 from fastci_ml.evidence.merge import merge
 from fastci_ml.evidence.merge.merge import merge_bundles
 from fastci_ml.evidence.store.store import EvidenceStore
@@ -214,7 +214,7 @@ def test_transactions_are_bounded(
 
 def test_sources_lie_beside_each_bundle_or_in_the_tree(tmp_path: Path) -> None:
     paths = [_record(tmp_path / f"worker{number}", number) for number in range(2)]
-    shutil.rmtree(tmp_path / "worker1" / "sources")
+    pack_of(paths[1]).unlink()
     store = tmp_path / "evidence.sqlite"
     _merge([paths[1]], store)
     with EvidenceStore.open(store, read_only=True) as opened:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fastci_ml.evidence.bundle.lines import seal
 from fastci_ml.evidence.bundle.reader import read_bundle
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.merge import capture_sums
 from fastci_ml.evidence.merge.merge import merge_bundles
@@ -113,7 +113,7 @@ def test_a_gap_that_everything_repeats_is_not_stored_at_length(tmp_path: Path) -
 
 def test_sources_that_are_bombs_are_gaps(tmp_path: Path) -> None:
     recording = _recording(tmp_path)
-    store = SourceStore(tmp_path)
+    store = recording.writer.sources
     codes = []
     for name, content in (("zeros", b"#" * (64 << 20)), ("noise", b"x = 1\n" * (1 << 20))):
         blob = blob_id(content)
@@ -140,7 +140,7 @@ def test_sources_that_are_bombs_are_gaps(tmp_path: Path) -> None:
 def test_sources_that_break_parsers_are_compared_as_they_are(tmp_path: Path, text: str) -> None:
     recording = _recording(tmp_path)
     blob = blob_id(text.encode())
-    SourceStore(tmp_path).put(blob, text.encode())
+    recording.writer.sources.put(blob, text.encode())
     file = recording.file("pkg/odd.py", blob)
     recording.test(f"{TEST}::test_a", recording.code(TEST, "test_a"), imports=[file])
     recording.writer.close()
@@ -149,10 +149,8 @@ def test_sources_that_break_parsers_are_compared_as_they_are(tmp_path: Path, tex
 
 def test_a_packed_source_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     blob = blob_id(b"x")
-    path = SourceStore(tmp_path).path(blob)
-    path.parent.mkdir(parents=True)
-    os.mkfifo(path)
-    assert SourcesAtHand(tmp_path, tmp_path)("pipe", blob) is None
+    os.mkfifo(tmp_path / f"one{PACK_SUFFIX}")
+    assert SourcesAtHand(tmp_path / "one", tmp_path)("pipe", blob) is None
 
 
 TEXTS = st.text(st.characters(), max_size=5)
@@ -168,9 +166,8 @@ def test_whatever_a_bundle_says_is_stored_and_comes_back(
 ) -> None:
     directory = tmp_path_factory.mktemp("any")
     writer = BundleWriter(directory, PROVENANCE)
-    store = SourceStore(directory)
     source = TEXT.encode()
-    store.put(blob_id(source), source)
+    writer.sources.put(blob_id(source), source)
     blobs = st.sampled_from([None, "a" * 40, blob_id(source)])
     paths = (
         st.sampled_from(["a.py", "b.txt", "", "/", "../x.py", "\udcff.py", "conftest.py", "a/\0.py"]) | TEXTS

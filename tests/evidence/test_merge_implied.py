@@ -201,7 +201,7 @@ def test_a_cache_filled_by_an_import_is_behind_the_next_import_that_asks_it(reco
     for path in ("pkg/by_global.py", "pkg/third.py"):
         recording.capture(CaptureKind.IMPORT, path, recording.code(path, "<module>"))
     bundle = recording.close()
-    evidence = build_records(bundle, SourcesAtHand(bundle.path.parent, bundle.path.parent))
+    evidence = build_records(bundle, SourcesAtHand(bundle.path, bundle.path.parent))
     found = {
         path: {f"{unit.path}::{unit.name}" for _, module, unit in evidence.import_units if module == path}
         for path in ("pkg/second.py", "pkg/by_global.py", "pkg/third.py")

@@ -61,7 +61,7 @@ def recording(tmp_path: Path) -> Recording:
 
 
 def _evidence(bundle: Bundle) -> BundleEvidence:
-    return build_records(bundle, SourcesAtHand(bundle.path.parent, bundle.path.parent / "none"))
+    return build_records(bundle, SourcesAtHand(bundle.path, bundle.path.parent / "none"))
 
 
 def _add_imports(recording: Recording, *paths: str) -> None:
@@ -127,7 +127,7 @@ def test_import_statements_may_name_files_that_only_the_repository_has(recording
         f"{TEST}::test_adam", recording.code(TEST, "test_adam"), recording.code("pkg/lazy.py", "f")
     )
     bundle = recording.close()
-    at_hand = SourcesAtHand(bundle.path.parent, bundle.path.parent)
+    at_hand = SourcesAtHand(bundle.path, bundle.path.parent)
     for exists in (False, True):
         evidence = build_records(
             bundle, at_hand, exists=lambda path, known=exists: known and "never.py" in path

@@ -8,7 +8,7 @@ import pytest
 from bundle_makers import STARTED_US, Recording, gap_kinds, names, records_of
 
 from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePack, blob_id, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
 from fastci_ml.records.evidence import BlockKind, CaptureKind, FileSeen, Gap, RunFacts
@@ -289,7 +289,7 @@ def test_the_working_tree_gives_a_source_only_if_it_is_what_ran(tmp_path: Path, 
     late.parent.mkdir(parents=True)
 
     def gaps() -> list[str]:
-        (record,) = build_records(bundle, SourcesAtHand(bundle.path.parent, root)).records()
+        (record,) = build_records(bundle, SourcesAtHand(bundle.path, root)).records()
         return gap_kinds(record)
 
     assert gaps() == ["source_missing"]
@@ -396,7 +396,7 @@ def test_records_come_by_node_id_and_are_the_same_each_time(recording: Recording
     bundle = recording.close()
 
     def records(given: Bundle) -> list[object]:
-        return list(build_records(given, SourcesAtHand(given.path.parent, given.path.parent)).records())
+        return list(build_records(given, SourcesAtHand(given.path, given.path.parent)).records())
 
     found = records(bundle)
     assert [record.node_id for record in found] == [f"{TEST}::test_forward", f"{TEST}::test_other"]  # type: ignore[attr-defined]
@@ -408,8 +408,8 @@ def test_file_versions_are_the_blocks_of_what_ran_or_was_imported(recording: Rec
     imported = recording.source("pkg/imported.py", "Z = 1\n")
     recording.test(f"{TEST}::test_other", recording.code(TEST, "test_other"), imports=[imported])
     bundle = recording.close()
-    evidence = build_records(bundle, SourcesAtHand(bundle.path.parent, bundle.path.parent))
+    evidence = build_records(bundle, SourcesAtHand(bundle.path, bundle.path.parent))
     assert {path for path, _ in evidence.file_versions} == {TEST, "pkg/imported.py"}
     blob = blob_id(TESTS.encode())
     assert evidence.file_versions[TEST, blob] == read_blocks(TESTS.encode()).blocks
-    assert SourceStore(bundle.path.parent).get(blob) == TESTS.encode()
+    assert SourcePack(pack_of(bundle.path)).get(blob) == TESTS.encode()

@@ -6,7 +6,7 @@ import pytest
 from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
-from fastci_ml.evidence.bundle.source_store import SourceStore
+from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.records.evidence import CaptureKind, Gap
 
@@ -469,7 +469,7 @@ def test_nothing_failed_while_caches_were_watched(watched):
 
 
 def test_records_of_merge_hold_the_tests_that_filled_a_cache_without_captures(watched):
-    sources = SourceStore(watched.root / ".fastci")
+    sources = SourcePack(pack_of(watched.bundle.path))
     records = build_records(watched.bundle, lambda _path, blob: sources.get(blob)).records()
     units = {record.node_id: {unit.name for unit in record.units} for record in records}
     for name in ("check_many_served", "check_thread_filled_it"):

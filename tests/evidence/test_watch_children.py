@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 
 import pytest
 from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
+from fastci_ml.evidence.recorder import live_children as live_children_module
+from fastci_ml.evidence.recorder.live_children import live_children
 from fastci_ml.evidence.recorder.programs import asks_git_for_files, find_program, may_run_python
 from fastci_ml.records.evidence import Gap
 
@@ -102,6 +105,26 @@ def check_uses_the_pool():
 
 def check_ends_the_pool():
     POOL.pop().shutdown()
+
+
+def check_after_the_pool():
+    assert work(1) == 2
+
+
+def check_starts_server():
+    POOL.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+
+def check_beside_the_server():
+    assert work(1) == 2
+
+
+def check_ends_server():
+    POOL.pop().communicate(b"done")
+
+
+def check_after_the_server():
+    assert work(1) == 2
 
 
 def check_pipe_without_children():
@@ -208,8 +231,14 @@ GAPS = {
     "check_process_fork": {CHILD},
     "check_process_spawn": {CHILD},
     "check_starts_pool": {CHILD},
-    "check_beside_the_pool": set(),
+    "check_beside_the_pool": {CHILD},
     "check_uses_the_pool": {CHILD},
+    "check_ends_the_pool": {CHILD},
+    "check_after_the_pool": set(),
+    "check_starts_server": {CHILD},
+    "check_beside_the_server": {CHILD},
+    "check_ends_server": {CHILD},
+    "check_after_the_server": set(),
     "check_pipe_without_children": set(),
     "check_resource_tracker": set(),
     "check_version": set(),
@@ -260,6 +289,25 @@ def test_gap_names_the_program(watched):
     (detail,) = {detail for gap, detail in watched.capture("check_python").gaps if gap is CHILD}
     assert detail.endswith("-c")
     assert ("os.fork") in {detail for _, detail in watched.capture("check_fork").gaps}
+
+
+def test_gap_says_what_lives_on(watched):
+    details = {detail for gap, detail in watched.capture("check_beside_the_server").gaps if gap is CHILD}
+    (detail,) = details
+    assert detail.startswith("lives on: python")
+    assert detail.endswith(" -c")
+
+
+def test_children_are_counted_where_the_system_does_not_list_them(monkeypatch):
+    def no_list(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(live_children_module, "listdir", no_list)
+    assert live_children() == {}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert live_children() == {"": "a process"}
+        child.communicate(b"done")
+    assert live_children() == {}
 
 
 def test_threads_past_the_threading_module_are_unseen_by_a_profile_hook(watched):

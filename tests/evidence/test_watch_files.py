@@ -6,7 +6,7 @@ import pytest
 from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
-from fastci_ml.evidence.bundle.source_store import blob_id
+from fastci_ml.evidence.bundle.source_pack import blob_id
 from fastci_ml.records.evidence import CaptureKind
 
 PROGRAM = """

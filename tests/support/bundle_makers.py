@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
@@ -88,7 +88,6 @@ class Recording:
     def __init__(self, directory: Path, bundle_id: str = "00ab", **changes: Any) -> None:
         self.directory = directory
         self.writer = BundleWriter(directory, provenance(bundle_id, **changes))
-        self.store = SourceStore(directory)
         self.path = self.writer.path
         self._files: dict[tuple[str, str | None], int] = {}
         self._codes: dict[tuple[int, str, int], int] = {}
@@ -107,7 +106,7 @@ class Recording:
         self._texts[path] = text
         blob = blob_id(text.encode())
         if is_kept:
-            self.store.put(blob, text.encode())
+            self.writer.sources.put(blob, text.encode())
         return self.file(path, blob)
 
     def code(self, path: str, name: str, line: int | None = None) -> int:
@@ -167,7 +166,7 @@ def _first_lines(text: str) -> dict[str, int]:
 
 def records_of(bundle: Bundle, **options: Any) -> dict[str, EvidenceRecord]:
     """Records of a bundle by node id, from the sources beside it alone."""
-    sources = SourcesAtHand(bundle.path.parent, bundle.path.parent / "no working tree")
+    sources = SourcesAtHand(bundle.path, bundle.path.parent / "no working tree")
     return {record.node_id: record for record in build_records(bundle, sources, **options).records()}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
-from fastci_ml.evidence.bundle.source_store import SourceStore
+from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.records.evidence import EvidenceRecord, Gap
 
@@ -112,12 +112,12 @@ def record(
         timeout=300,
     )
     folder = root / ".fastci" / "bundles"
-    sources = SourceStore(folder)
     bundles = [read_bundle(file) for file in find_bundles([folder])] if folder.is_dir() else []
     records = {
         record.node_id: record
         for bundle in bundles
-        for record in build_records(bundle, lambda _path, blob: sources.get(blob)).records()
+        for pack in [SourcePack(pack_of(bundle.path))]
+        for record in build_records(bundle, lambda _path, blob, pack=pack: pack.get(blob)).records()
     }
     return RecordedRun(
         root=root, status=done.returncode, output=done.stdout, bundles=bundles, records=records

@@ -18,7 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-from fastci_ml.evidence.bundle.source_store import SourceStore
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
@@ -36,7 +35,7 @@ def main():
     writer = BundleWriter(
         root / ".fastci", Provenance(**names, worker="", backend=backend.name, started_us=started_ns // 1000)
     )
-    files = ProjectFiles(root, [root / ".fastci"], started_ns, SourceStore(root / ".fastci"))
+    files = ProjectFiles(root, [root / ".fastci"], started_ns, writer.sources)
     collector = Collector(backend, files, writer)
     collector.watches = make_watches(collector, environ_prefixes=prefixes)
     sys.path.insert(0, str(root))

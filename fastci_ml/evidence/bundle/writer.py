@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-from dataclasses import asdict
-from os import fstat, fsync, getpid, write
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from fastci_ml.evidence.bundle.append_file import AppendFile
 from fastci_ml.evidence.bundle.lines import SCHEMA, SUFFIX, seal
+from fastci_ml.evidence.bundle.source_pack import SourcePackWriter, pack_of
 from fastci_ml.records.evidence import Capture, Provenance, RunFacts
 
 # Fields of `Capture` that hold numbers or names, by their names on the line.
 PARTS = ("codes", "reads", "listings", "imports", "environ", "uses")
-# The lowest number of our descriptor: those below it are closed and taken again by whoever redirects output.
-_MIN_HANDLE = 64
+_FACTS = tuple(field.name for field in fields(RunFacts))
 # Members of one part on one line: a longer line than `MAX_LINE_BYTES` would be read as damage.
 _MAX_MEMBERS = 50_000
 
@@ -37,6 +35,8 @@ class BundleWriter:
     ----------
     path : Path
         File of the bundle.
+    sources : SourcePackWriter
+        What its files held, for those that ran.
 
     Raises
     ------
@@ -47,13 +47,8 @@ class BundleWriter:
     def __init__(self, directory: Path, provenance: Provenance) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / f"{provenance.started_us}-{provenance.bundle_id}{SUFFIX}"
-        # Closed on exec, so that no child program can hold it open.
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        self._handle = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _MIN_HANDLE)
-        os.close(handle)
-        found = fstat(self._handle)
-        self._file = (found.st_dev, found.st_ino)
-        self._pid = getpid()
+        self._file = AppendFile(self.path)
+        self.sources = SourcePackWriter(pack_of(self.path))
         self._lines: list[bytes] = []
         self._n_lines = 0
         self._n_files = 0
@@ -97,7 +92,8 @@ class BundleWriter:
 
     def add_run(self, number: int, facts: RunFacts) -> None:
         """Say that the test of a capture has ended."""
-        self._add(["ran", number, asdict(facts)])
+        # Not `asdict`, which copies: this is done at the end of every test.
+        self._add(["ran", number, {name: getattr(facts, name) for name in _FACTS}])
 
     def add_edge(self, importer: int, imported: int) -> None:
         """Say that a module of the repository imported another, by their files."""
@@ -106,27 +102,17 @@ class BundleWriter:
     def flush(self) -> None:
         """Hand over all lines so far."""
         # In a forked child the lines are the parent's to write.
-        if self._lines and getpid() == self._pid:
+        if self._lines and self._file.is_ours:
             data = b"".join(self._lines)
             self._lines.clear()
-            self._check_handle()
-            # A write to a file may be cut short by a full disk; what follows then fails.
-            written = write(self._handle, data)
-            while written < len(data):
-                written += write(self._handle, data[written:])
+            self._file.append(data)
 
     def close(self) -> None:
         """Write the end mark; the bundle is complete."""
+        self.sources.close()
         self._add(["end", self._n_lines])
         self.flush()
-        fsync(self._handle)
-        os.close(self._handle)
-
-    def _check_handle(self) -> None:
-        """Refuse to write into another file: a test may have closed ours and been given its number."""
-        found = fstat(self._handle)
-        if (found.st_dev, found.st_ino) != self._file:
-            raise OSError(f"{self.path}: its descriptor was closed, and is another file's by now")
+        self._file.close()
 
     def _add(self, line: list[Any]) -> None:
         self._lines.append(seal(line))

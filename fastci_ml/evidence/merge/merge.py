@@ -196,7 +196,7 @@ class _Merge:
         for _, states in groupby(chunk, key=lambda state: state.provenance.bundle_id):
             bundle = self._best(list(states), store)
             if bundle is not None:
-                sources = SourcesAtHand(bundle.path.parent, self._root)
+                sources = SourcesAtHand(bundle.path, self._root)
                 evidence.append(build_records(bundle, sources, exists=self._exists, parsed=self._parsed))
         if not evidence:
             return

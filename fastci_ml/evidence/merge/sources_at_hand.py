@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastci_ml.errors import ReportError
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePack, blob_id, pack_of
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 from fastci_ml.sources.blocks.reader import read_blocks
 from fastci_ml.sources.regular_files import read_regular
@@ -25,19 +25,19 @@ class SourcesAtHand:
 
     Parameters
     ----------
-    folder : Path
-        Where the bundle lies.
+    bundle : Path
+        File of the bundle.
     root : Path
         Top of the working tree.
     """
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._store = SourceStore(folder)
+    def __init__(self, bundle: Path, root: Path) -> None:
+        self._pack = SourcePack(pack_of(bundle))
         self._root = root
 
     def __call__(self, path: str, blob: str) -> bytes | None:
         """Content of a file; None where it is not at hand, or larger than what is taken apart."""
-        content = self._store.get(blob, _MAX_SOURCE_BYTES)
+        content = self._pack.get(blob, _MAX_SOURCE_BYTES)
         if content is None and is_below_root(path):
             try:
                 found = read_regular(self._root / path, _MAX_SOURCE_BYTES)

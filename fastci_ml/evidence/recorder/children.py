@@ -13,32 +13,34 @@ from typing import Any
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
+from fastci_ml.evidence.recorder.live_children import live_children
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,
     is_started_to_compile,
     may_run_python,
+    summary_of,
 )
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence import CaptureKind, Gap
 
 _MAX_DETAIL = 80
 _PROCESSES = "multiprocessing.process"
-_CONNECTIONS = "multiprocessing.connection"
 
 
 class ChildWatch:
     """Says of a test that it is incomplete when it starts a process, unless that surely runs no Python.
 
-    Whether or not, files and folders of the repository that are named to the child count as read.
+    Whether or not, files and folders of the repository that are named to the child count as read. A child
+    that lives on makes what comes after it incomplete as well, for that may send it work: by which way, a
+    socket or a file, cannot be told from outside.
 
     Parameters
     ----------
     collector : Collector
         Where it books.
     imports : ImportWatch
-        Tells when `multiprocessing` is loaded: it starts processes without an audit event, and workers that
-        live on are given work by messages.
+        Tells when `multiprocessing` is loaded: it starts processes without an audit event.
     """
 
     def __init__(self, collector: Collector, imports: ImportWatch) -> None:
@@ -48,6 +50,9 @@ class ChildWatch:
             top.rstrip("/") for top in (collector.files.absolute(""), realpath(collector.files.absolute("")))
         }
         self._replaced: list[tuple[Any, str, Any, Any]] = []
+        # Whether a child was started since the living were last counted, and which live on from before.
+        self._has_started = False
+        self._living: dict[str, str] = {}
         self._handlers: dict[str, Handler] = {
             "subprocess.Popen": self._guarded(self._on_popen),
             "os.posix_spawn": self._guarded(self._on_spawn),
@@ -61,10 +66,9 @@ class ChildWatch:
         if self._collector.backend.name == "profile":
             # There is no audit event on 3.11; `threading` holds the function by a name of its own.
             for name in ("start_new_thread", "start_new"):
-                self._replace(_thread, name, lambda: True, self._thread_gap)
+                self._replace(_thread, name, self._thread_gap)
         add_handlers(self._handlers)
         self._imports.after(_PROCESSES, self._watch_processes)
-        self._imports.after(_CONNECTIONS, self._watch_connections)
 
     def remove(self) -> None:
         """End, and put back what was replaced unless someone else has put something there."""
@@ -78,7 +82,15 @@ class ChildWatch:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
-        """Everything was booked when it happened."""
+        """Children that were alive when it began."""
+        if capture.kind is CaptureKind.SESSION:
+            # It ends when all tests have: they have said so themselves.
+            return
+        for detail in self._living.values():
+            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, f"lives on: {detail}"[:_MAX_DETAIL])
+        if self._living or self._has_started:
+            self._living = live_children()
+            self._has_started = False
 
     def _guarded(self, book: Callable[..., None]) -> Handler:
         collector = self._collector
@@ -112,7 +124,7 @@ class ChildWatch:
                 self._book_path(join(folder, part))
         if may_run_python(program, words):
             if not is_started_to_compile(sys._getframe(1)):  # noqa: SLF001  the documented way to ask who calls
-                self._gap(_summary(executable, words))
+                self._gap(summary_of(executable, words))
         elif basename(executable) == "git" and asks_git_for_files(words, folder, self._tops):
             self._gap(" ".join(["git", *words[1:3]]))
 
@@ -122,18 +134,13 @@ class ChildWatch:
             self._collector.top.reads.add(full)
 
     def _gap(self, detail: str) -> None:
+        self._has_started = True
         self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
 
     def _watch_processes(self) -> None:
         base = getattr(sys.modules[_PROCESSES], "BaseProcess", None)
         if base is not None:
-            self._replace(base, "start", lambda: True, self._process_gap)
-
-    def _watch_connections(self) -> None:
-        connection = getattr(sys.modules[_CONNECTIONS], "Connection", None)
-        for name in ("_send_bytes", "_recv_bytes"):
-            if connection is not None and hasattr(connection, name):
-                self._replace(connection, name, _has_children, self._process_gap)
+            self._replace(base, "start", self._process_gap)
 
     def _process_gap(self, *_: Any) -> None:
         self._gap("multiprocessing")
@@ -142,31 +149,20 @@ class ChildWatch:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         self._collector.gap(Gap.THREAD_UNSEEN, str(name)[:_MAX_DETAIL])
 
-    def _replace(self, place: Any, name: str, applies: Callable[[], bool], book: Callable[..., None]) -> None:
-        """Book something whenever a function or method is called and a condition holds."""
+    def _replace(self, place: Any, name: str, book: Callable[..., None]) -> None:
+        """Book something whenever a function or method is called."""
         collector = self._collector
         found = vars(place)[name] if name in vars(place) else getattr(place, name)
 
         @functools.wraps(found)
         def ours(*arguments: Any, **keywords: Any) -> Any:
-            if collector.is_active and applies():
+            if collector.is_active:
                 collector.guard(book, *arguments)
             return found(*arguments, **keywords)
 
         transparent(ours)
         setattr(place, name, ours)
         self._replaced.append((place, name, ours, found))
-
-
-def _summary(executable: str, words: list[str]) -> str:
-    """A command for a person: without folders, which may be temporary, and without code."""
-    shown = words[1:3] if "-c" not in words[1:2] else words[1:2]
-    return " ".join(map(basename, [executable, *shown]))
-
-
-def _has_children() -> bool:
-    # Those that were started and not yet joined: the public way to ask joins the dead.
-    return bool(getattr(sys.modules.get(_PROCESSES), "_children", True))
 
 
 def _text(value: Any) -> str | None:

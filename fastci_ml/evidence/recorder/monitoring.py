@@ -110,9 +110,9 @@ class MonitoringBackend:
     def _take(self) -> dict[int, CodeType]:
         """What was seen, each code object once; threads may add to it meanwhile, and nothing is lost."""
         seen, beyond = self._seen, self._beyond
-        n_seen = len(seen)
-        taken = dict(zip(map(identity, seen[:n_seen]), seen[:n_seen], strict=True))
-        del seen[:n_seen]
+        entered = seen[:]
+        del seen[: len(entered)]
+        taken = dict(zip(map(identity, entered), entered, strict=True))
         while beyond:
             key, code = beyond.popitem()
             taken[key] = code

@@ -81,6 +81,18 @@ def may_run_python(program: str | None, arguments: Sequence[str]) -> bool:
     return not (program.startswith(_SYSTEM) or _begin_of(program).startswith(_EXECUTABLES))
 
 
+def summary_of(program: str, arguments: Sequence[str]) -> str:
+    """A command for a person: without folders, which may be temporary, and without code.
+
+    Examples
+    --------
+    >>> summary_of("/usr/bin/python3", ["python3", "/tmp/x/serve.py", "/tmp/x/socket", "-v"])
+    'python3 serve.py socket'
+    """
+    shown = arguments[1:3] if "-c" not in arguments[1:2] else arguments[1:2]
+    return " ".join(map(basename, [program, *shown]))
+
+
 def is_started_to_compile(frame: FrameType | None) -> bool:
     """Whether torch's compiler starts a child for its own ends, which runs nothing of a repository.
 

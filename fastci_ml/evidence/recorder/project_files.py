@@ -9,7 +9,7 @@ from os.path import basename, dirname, exists, isdir, isfile, join, normpath, re
 from pathlib import Path
 from stat import S_ISLNK
 
-from fastci_ml.evidence.bundle.source_store import SourceStore, blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePackWriter, blob_id
 
 # Folders that hold what tools made or installed, by name, wherever they lie below the root.
 _NOT_OURS = frozenset(
@@ -49,7 +49,7 @@ class ProjectFiles:
         Folders that are never part of it, such as that of our own files.
     started_ns : int
         When this process began, in the clock of file times: sources that changed later are not what ran.
-    sources : SourceStore
+    sources : SourcePackWriter
         Where sources that ran are kept.
 
     Attributes
@@ -62,7 +62,9 @@ class ProjectFiles:
         Whether we are reading a file just now: what a watch sees then is no doing of the tests.
     """
 
-    def __init__(self, root: Path, outside: Iterable[Path], started_ns: int, sources: SourceStore) -> None:
+    def __init__(
+        self, root: Path, outside: Iterable[Path], started_ns: int, sources: SourcePackWriter
+    ) -> None:
         # As given and as resolved: code objects name whichever was on sys.path.
         tops = dict.fromkeys((str(root), realpath(root)))
         self._tops = tuple(top.rstrip("/") + "/" for top in tops)
@@ -77,6 +79,8 @@ class ProjectFiles:
         self._started_ns = started_ns
         self._sources = sources
         self._paths: dict[str, str | None] = {}
+        # Of folders of Python files outside: where the package that they are in lies.
+        self._places: dict[str, tuple[str, bool]] = {}
         self._blobs: dict[str, str | None] = {}
         self._data: dict[str, tuple[tuple[int, int, int], str | None]] = {}
         self.changed: set[str] = set()
@@ -120,12 +124,8 @@ class ProjectFiles:
         """Path of the file that one outside of the repository is a copy or another state of."""
         if not full.endswith(".py"):
             return None
-        folder = dirname(full)
+        folder, is_package = self._place_of_package(dirname(full))
         # A module by itself is a copy only where packages are installed: elsewhere names repeat by chance.
-        is_package = False
-        while exists(join(folder, "__init__.py")):
-            is_package = True
-            folder = dirname(folder)
         if not is_package and basename(folder) not in _INSTALLED:
             return None
         tail = full[len(folder) :].lstrip("/")
@@ -136,6 +136,19 @@ class ProjectFiles:
                     self.differing.add(path)
                 return path
         return None
+
+    def _place_of_package(self, folder: str) -> tuple[str, bool]:
+        """Where the outermost package around a folder lies, and whether there is a package at all."""
+        try:
+            return self._places[folder]
+        except KeyError:
+            pass
+        if exists(join(folder, "__init__.py")):
+            place = self._place_of_package(dirname(folder))[0], True
+        else:
+            place = folder, False
+        self._places[folder] = place
+        return place
 
     def absolute(self, path: str) -> str:
         """Where a file of the repository lies."""

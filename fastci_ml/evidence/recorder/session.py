@@ -11,7 +11,6 @@ from pathlib import Path
 
 import fastci_ml
 from fastci_ml.errors import EvidenceError, GitError
-from fastci_ml.evidence.bundle.source_store import SourceStore
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
@@ -78,7 +77,7 @@ def start_recording(
     except OSError as error:
         backend.stop()
         raise EvidenceError(f"{bundles_dir}: no bundle can be written: {error}") from error
-    files = ProjectFiles(top, _outside(settings), started_ns, SourceStore(bundles_dir))
+    files = ProjectFiles(top, _outside(settings), started_ns, writer.sources)
     collector = Collector(backend, files, writer)
     collector.watches = make_watches(collector, environ_prefixes=settings.environ_prefixes)
     collector.start()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastci_ml.errors import ReportError
 from fastci_ml.records.changes import ChangeStatus, FileChange
-from fastci_ml.records.ids import NodeId, read_collected
+from fastci_ml.records.ids import NodeId, parse_project, read_collected
 from fastci_ml.sources.failures.run_logs import RunLogs, parse_run_logs
 from fastci_ml.sources.ingest.list_caps import find_cap
 from fastci_ml.sources.regular_files import read_regular
@@ -132,25 +132,6 @@ def parse_time_us(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def parse_project(text: str) -> str:
-    """Folder of a project from the top of its repository, in one spelling; empty for the top.
-
-    Raises
-    ------
-    ValueError
-        If the path is absolute or leads out of the repository.
-
-    Examples
-    --------
-    >>> parse_project("./services/a/"), parse_project(".")
-    ('services/a', '')
-    """
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"project {text!r}, expected a path from the top of the repository")
-    return "" if path == PurePosixPath() else str(path)
 
 
 def _take(path: Path, document: dict[str, Any], key: str, kind: type, default: Any) -> Any:
