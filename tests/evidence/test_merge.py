@@ -59,7 +59,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Bundles of several commits, scopes and lanes; one in three states, one damaged, a copy, no bundles."""
     directory = tmp_path_factory.mktemp("pool")
     paths = [
-        _record(directory, 1),
+        _record(directory, 1, commit="f" * 40),
         _record(directory, 2, text="2", commit="e" * 40),
         _record(directory, 3, text="3", scope="pr:7"),
         _record(directory, 4, lane="py3.12-cpu"),

@@ -175,6 +175,36 @@ def test_scopes_and_lanes_never_mix(store: EvidenceStore) -> None:
     assert len(store.records_of("t::a")) == 3
 
 
+def test_another_run_of_the_same_commit_of_trunk_adds_to_the_newest(store: EvidenceStore) -> None:
+    def write_at(at: int, name: str, commit: str, scope: str = "trunk") -> None:
+        write(store, record("t::a", [unit(name)], at=at, commit=commit, scope=scope))
+
+    def times(scope: str = "trunk") -> list[int]:
+        return [one.recorded_us for one in store.records_of("t::a", scope=scope)]
+
+    write_at(1, "f", "c" * 40)
+    write_at(2, "g", "c" * 40)
+    assert times() == [2, 1]
+    head = {("pkg/mod.py", "f"): set(), ("pkg/mod.py", "g"): set()}
+    found = store.affected(head, lane=LANE, scopes=["trunk"])
+    assert set(store.node_ids(list(found.reasons()))) == {"t::a"}
+    assert {key[1] for keys in found.reasons().values() for key in keys} == {"f", "g"}
+    # At most two, the newest.
+    write_at(3, "f", "c" * 40)
+    assert times() == [3, 2]
+    # One that is not complete makes the test incomplete, and takes nothing away.
+    write(store, record("t::a", at=4, commit="c" * 40, gaps=KILLED))
+    assert times() == [4, 3, 2]
+    write_at(5, "f", "d" * 40)
+    assert times() == [5]
+    # An import or a changed checkout is of no commit that says what ran.
+    for scope in ("dirty", "coverage", "pr:7"):
+        write_at(1, "f", "c" * 40, scope)
+        write_at(2, "f", "c" * 40, scope)
+        assert times(scope) == [2]
+    assert store.check() == []
+
+
 def test_complete_record_supersedes_all_older_ones(store: EvidenceStore) -> None:
     write(store, record("t::a", [unit("f", 1)], at=1))
     write(store, record("t::a", [unit("f", 1)], at=2, gaps=KILLED))
@@ -230,7 +260,7 @@ def test_merging_a_bundle_again_is_nothing(store: EvidenceStore) -> None:
 
 def test_new_bundle_beside_a_known_one_is_written(store: EvidenceStore) -> None:
     write(store, record("t::a"), bundles=[bundle("00ab")])
-    write(store, record("t::a"), record("t::b"), bundles=[bundle("00ab"), bundle("00cd")])
+    write(store, record("t::a", at=2), record("t::b"), bundles=[bundle("00ab"), bundle("00cd")])
     assert sorted(head.node_id for head in store.records()) == ["t::a", "t::b"]
 
 

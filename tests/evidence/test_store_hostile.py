@@ -259,7 +259,8 @@ def test_damage_anywhere_is_an_error_of_ours_or_nothing(good: Path, places: list
 )
 def test_check_finds_what_must_hold_between_tables(path: Path, damage: str, says: str) -> None:
     with EvidenceStore.open(path, create=True) as store:
-        write(store, record("t::a", [unit("f"), unit("g")], reads={seen("c")}), record("t::b", [unit("f")]))
+        other_commit = record("t::b", [unit("f")], commit="e" * 40)
+        write(store, record("t::a", [unit("f"), unit("g")], reads={seen("c")}), other_commit)
         assert store.check() == []
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute(damage)

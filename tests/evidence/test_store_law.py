@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,8 @@ class Model:
 
     def __init__(self) -> None:
         self.complete: dict[tuple[str, str, str], EvidenceRecord] = {}
+        # Of trunk, another complete one of the same commit.
+        self.beside: dict[tuple[str, str, str], EvidenceRecord] = {}
         self.incomplete: dict[tuple[str, str, str], EvidenceRecord] = {}
         # Path and blob id of the sources that came with a record, by identity of the record.
         self.sources: dict[int, set[tuple[str, str]]] = {}
@@ -62,27 +64,37 @@ class Model:
         self.bundles: dict[str, tuple[str, int]] = {}
         self.kept_alive: list[EvidenceRecord] = []
 
-    def add(self, new: EvidenceRecord, sources: set[tuple[str, str]]) -> None:
-        key = (new.node_id, new.lane, new.scope)
-        self.kept_alive.append(new)
-        self.sources[id(new)] = sources
-        complete, incomplete = self.complete.get(key), self.incomplete.get(key)
-        if new.is_complete:
-            if complete is None or new.recorded_us >= complete.recorded_us:
-                self.complete[key] = new
-            if incomplete is not None and incomplete.recorded_us <= new.recorded_us:
-                del self.incomplete[key]
-        elif (complete is None or new.recorded_us > complete.recorded_us) and (
-            incomplete is None or new.recorded_us >= incomplete.recorded_us
-        ):
-            self.incomplete[key] = new
+    def add(self, batch: Sequence[EvidenceRecord], sources: set[tuple[str, str]]) -> None:
+        self.kept_alive += batch
+        for new in batch:
+            self.sources[id(new)] = sources
+        for key in {(one.node_id, one.lane, one.scope) for one in batch}:
+            there = [one for one in self.records() if (one.node_id, one.lane, one.scope) == key]
+            there += [one for one in batch if (one.node_id, one.lane, one.scope) == key]
+            # Of one time, the one that was written last.
+            there.sort(key=lambda one: (one.recorded_us, self.written(one)), reverse=True)
+            complete = [one for one in there if one.is_complete]
+            incomplete = [one for one in there if not one.is_complete]
+            for kept in (self.complete, self.beside, self.incomplete):
+                kept.pop(key, None)
+            if complete:
+                self.complete[key] = complete[0]
+                same = [one for one in complete[1:] if one.commit == complete[0].commit]
+                if same and same[0].commit and key[2] == "trunk":
+                    self.beside[key] = same[0]
+            if incomplete and (not complete or incomplete[0].recorded_us > complete[0].recorded_us):
+                self.incomplete[key] = incomplete[0]
+
+    def written(self, record: EvidenceRecord) -> int:
+        return next(place for place, one in enumerate(self.kept_alive) if one is record)
 
     def records(self) -> Iterator[EvidenceRecord]:
         yield from self.complete.values()
+        yield from self.beside.values()
         yield from self.incomplete.values()
 
     def prune(self, older_than_us: int, drop_trunk_older_than_us: int | None) -> None:
-        for kept in (self.complete, self.incomplete):
+        for kept in (self.complete, self.beside, self.incomplete):
             for key, one in list(kept.items()):
                 limit = drop_trunk_older_than_us if one.scope == "trunk" else older_than_us
                 if limit is not None and one.recorded_us < limit:
@@ -130,8 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
             merged_us=merged_us,
         )
         before = {id(one) for one in self.model.records()}
-        for one in new:
-            self.model.add(one, versions)
+        self.model.add(new, versions)
         after = {id(one) for one in self.model.records()}
         assert summary.n_records == len(after - before)
         assert summary.n_superseded == len(before - after)
@@ -156,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
         write(self.store, new, bundles=[bundle(given, digest, started_us=started_us)])
         if not known:
             self.model.bundles[given] = (digest, started_us)
-            self.model.add(new, set())
+            self.model.add([new], set())
 
     @rule()
     def reopen(self) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.store import schema
-from fastci_ml.evidence.store.force import Claim, in_force
+from fastci_ml.evidence.store.connection import SQLITE_ERRORS
+from fastci_ml.evidence.store.force import Claim, claim_of, in_force
 from fastci_ml.evidence.store.postings import DamagedListError, unpack
 from fastci_ml.evidence.store.segments import Segment, all_segments
 
@@ -22,7 +23,7 @@ def problems_of(connection: sqlite3.Connection) -> list[str]:
             found.append(problem)
             if len(found) == _MAX_PROBLEMS:
                 break
-    except (sqlite3.DatabaseError, EvidenceError) as error:
+    except (*SQLITE_ERRORS, EvidenceError) as error:
         found.append(f"cannot be read further: {error}")
     return found
 
@@ -71,11 +72,14 @@ def _problems_of_rows(connection: sqlite3.Connection, segments: list[Segment]) -
 
 def _problems_of_force(connection: sqlite3.Connection) -> Iterator[str]:
     rows = connection.execute(
-        "SELECT test, lane, scope, recorded_us, gaps IS NULL, id FROM placed_record ORDER BY id"
+        "SELECT r.test, r.lane, r.scope, r.recorded_us, r.gaps IS NULL, r.id, o.commit_sha "
+        "FROM placed_record r JOIN origin o ON o.id = r.origin ORDER BY r.id"
     )
     claims: dict[tuple[int, int, str], list[Claim]] = {}
-    for test, lane, scope, recorded_us, is_complete, id_ in rows:
-        claims.setdefault((test, lane, scope), []).append(Claim(recorded_us, bool(is_complete), id_))
+    for test, lane, scope, recorded_us, is_complete, id_, commit in rows:
+        claims.setdefault((test, lane, scope), []).append(
+            claim_of(recorded_us, is_complete, id_, commit, scope)
+        )
     for (test, lane, scope), found in claims.items():
         expected = in_force(found)
         if len(expected) != len(found):

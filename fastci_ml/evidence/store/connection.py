@@ -99,12 +99,13 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, create: bool, read_o
 
 def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     """Version of the schema; None for an empty file."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application == 0 and version == 0:
+    # In one state of the file: another process may make the tables just now.
+    with reading_state(connection):
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if n_tables == 0:
-            return None
+    if application == 0 and version == 0 and n_tables == 0:
+        return None
     if application != schema.APPLICATION_ID:
         raise EvidenceError(
             f"{path}: an SQLite file of another program (application id {application:#x}), expected "
@@ -120,6 +121,10 @@ def _version(connection: sqlite3.Connection, path: Path) -> int | None:
     if version < oldest:
         raise EvidenceError(f"{path}: schema {version}, expected {oldest} or later", hint=_aside(path))
     return int(version)
+
+
+# The second where SQLite's own message quotes a damaged name, which the interpreter then cannot decode.
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 
 @contextmanager
@@ -155,11 +160,11 @@ def translated(path: Path) -> Iterator[None]:
     """Errors of SQLite, as what was found and what to type."""
     try:
         yield
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         raise explained(path, error) from error
 
 
-def explained(path: Path, error: sqlite3.Error) -> EvidenceError:
+def explained(path: Path, error: Exception) -> EvidenceError:
     """What an error of SQLite means."""
     name: str = getattr(error, "sqlite_errorname", "")
     folder = _quoted(path.parent)

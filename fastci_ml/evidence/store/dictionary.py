@@ -60,7 +60,9 @@ class Dictionary:
         given = tuple(values.values())
         row = self._connection.execute(f"SELECT id FROM {table} WHERE {where}", given).fetchone()  # noqa: S608
         if row is not None:
-            return int(row[0])
+            if not isinstance(row[0], int):
+                raise sqlite3.DatabaseError(f"table {table}: an id that is no number")
+            return row[0]
         marks = ", ".join("?" * len(values))
         cursor = self._connection.execute(
             f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})",  # noqa: S608

@@ -123,8 +123,8 @@ CREATE TABLE segment (
 );
 CREATE INDEX segment_of_scope ON segment (lane, scope);
 
--- A record that is in force. A test has at most two in a lane and scope: its newest complete one, and a newer
--- incomplete one.
+-- A record that is in force. A test has at most three in a lane and scope: its newest complete one, of trunk
+-- one more of the same commit, and a newer incomplete one.
 CREATE TABLE record (
     id INTEGER PRIMARY KEY,     -- segment * 2^32 + number in the segment
     test INTEGER NOT NULL REFERENCES test,

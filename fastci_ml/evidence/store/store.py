@@ -16,7 +16,14 @@ from typing import Self
 
 from fastci_ml.evidence.store import check, query, reading, schema, sources, summary, upkeep
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle, WriteSummary
-from fastci_ml.evidence.store.connection import connect, explained, reading_state, translated, writing
+from fastci_ml.evidence.store.connection import (
+    SQLITE_ERRORS,
+    connect,
+    explained,
+    reading_state,
+    translated,
+    writing,
+)
 from fastci_ml.evidence.store.draft import drafts_of
 from fastci_ml.evidence.store.reading import RecordHead
 from fastci_ml.evidence.store.sources import Sources
@@ -260,5 +267,5 @@ class EvidenceStore:
         try:
             with reading_state(self._connection):
                 return check.problems_of(self._connection)
-        except sqlite3.DatabaseError as error:
+        except SQLITE_ERRORS as error:
             return [str(explained(self.path, error))]

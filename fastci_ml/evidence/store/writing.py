@@ -6,13 +6,14 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import starmap
 
 from fastci_ml.evidence.store import schema
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle, WriteSummary
 from fastci_ml.evidence.store.compaction import compact_overdue
 from fastci_ml.evidence.store.dictionary import Dictionary
 from fastci_ml.evidence.store.draft import Draft
-from fastci_ml.evidence.store.force import Claim, in_force
+from fastci_ml.evidence.store.force import Claim, claim_of, in_force
 from fastci_ml.evidence.store.postings import pack
 from fastci_ml.evidence.store.segments import add_segment, bury
 from fastci_ml.evidence.store.texts import facts_to_json, gaps_to_json, to_json, to_text
@@ -108,14 +109,16 @@ def _judge(
         test = names.test(row.node_id)
         verdict.tests.append(test)
         # What is new has ids below 0, so that it is told from what is stored.
-        claims.setdefault(test, []).append(Claim(row.recorded_us, row.is_complete, -number))
+        claim = claim_of(row.recorded_us, row.is_complete, -number, row.commit, scope)
+        claims.setdefault(test, []).append(claim)
     for test, new in claims.items():
         stored = connection.execute(
-            "SELECT recorded_us, gaps IS NULL, id FROM placed_record "
-            "WHERE test = ? AND lane = ? AND scope = ? ORDER BY id",
+            "SELECT r.recorded_us, r.gaps IS NULL, r.id, o.commit_sha, r.scope "
+            "FROM placed_record r JOIN origin o ON o.id = r.origin "
+            "WHERE test = ? AND lane = ? AND scope = ? ORDER BY r.id",
             (test, lane, scope),
         )
-        given = [*(Claim(recorded_us, bool(whole), id_) for recorded_us, whole, id_ in stored), *new]
+        given = [*starmap(claim_of, stored), *new]
         kept = {claim.id for claim in in_force(given)}
         for claim in given:
             if claim.id not in kept:
