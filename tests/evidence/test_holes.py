@@ -16,6 +16,8 @@ import pytest
 from interpreters import RUNNING, VERSIONS, find_python
 from recorded_runs import RecordedRun, make_subject, pure_packages, record
 
+from fastci_ml.evidence.merge.merge import merge_bundles
+from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap
 
 CORE = "lib/core.py::"
@@ -44,7 +46,7 @@ def recorder(request, tmp_path_factory):
         path = pure_packages(tmp_path_factory.mktemp("pure") / "packages")
 
     def run(*arguments: str, prepare: Callable[[Path], Path] | None = None, **options: Any) -> RecordedRun:
-        root = make_subject(tmp_path_factory.mktemp("subject") / "repo")
+        root = options.pop("root", None) or make_subject(tmp_path_factory.mktemp("subject") / "repo")
         places = [path] if path else []
         if prepare is not None:
             places.insert(0, prepare(root))
@@ -282,6 +284,30 @@ def test_function_that_called_pytest_is_in_every_test(recorder):
     assert done.status == 0, done.output
     assert len(done.records) == 4
     assert all("runner.py::main" in done.units(node_id) for node_id in done.records)
+
+
+def test_run_in_another_order_adds_what_the_usual_one_hides(recorder, tmp_path):
+    store = tmp_path / "evidence.sqlite"
+    usual = recorder("-q", "checks_order.py")
+    assert usual.status == 0, usual.output
+    again = recorder("-q", "--fastci-reverse", "checks_order.py", root=usual.root)
+    assert again.status == 0, again.output
+    shared = CORE + "add"
+    seen = {}
+    for node_id in ("checks_order.py::check_one", "checks_order.py::check_other"):
+        seen[node_id] = [shared in done.units(node_id) for done in (usual, again)]
+        assert usual.gaps(node_id) == again.gaps(node_id) == set()
+    assert seen == {
+        "checks_order.py::check_one": [True, False],
+        "checks_order.py::check_other": [False, True],
+    }
+    merge_bundles([usual.root / ".fastci" / "bundles"], store, root=usual.root)
+    (lane,) = {record.lane for record in usual.records.values()}
+    head = {("lib/core.py", "add"): set()}
+    with EvidenceStore.open(store) as opened:
+        found = opened.affected(head, lane=lane, scopes=["trunk"])
+        assert set(opened.node_ids(list(found.reasons()))) == set(seen)
+        assert opened.check() == []
 
 
 NETS = "lib/nets.py::"
