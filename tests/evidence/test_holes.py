@@ -286,6 +286,13 @@ def test_function_that_called_pytest_is_in_every_test(recorder):
     assert all("runner.py::main" in done.units(node_id) for node_id in done.records)
 
 
+def test_what_was_imported_before_the_recording_is_a_root_of_every_test(recorder):
+    done = recorder("-q", "-p", "lib.registry", "checks_resumed.py")
+    assert done.status == 0, done.output
+    assert all("lib/registry.py" in record.roots for record in done.records.values())
+    assert len(done.records) == 4
+
+
 def test_run_in_another_order_adds_what_the_usual_one_hides(recorder, tmp_path):
     store = tmp_path / "evidence.sqlite"
     usual = recorder("-q", "checks_order.py")

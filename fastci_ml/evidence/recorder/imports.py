@@ -53,6 +53,9 @@ class ImportWatch:
         # What `importlib.import_module` calls: whoever holds that function by now goes through here too, and
         # the function itself stays what it was.
         self._replace(bootstrap, "_gcd_import", self._around_import_by_name)
+        # Plugins by name, and what a program imported before it called pytest: every test may stand on it.
+        loaded = [module for module in tuple(sys.modules.values()) if self._path_of(module) is not None]
+        self._collector.top.imports.update(_namespace(module)["__file__"] for module in loaded)
 
     def remove(self) -> None:
         """Put back what was found, unless someone else has put something there."""
