@@ -269,7 +269,7 @@ def test_sources_are_those_of_the_merge_that_a_record_came_with(store: EvidenceS
         block("f", 1, reads=frozenset({"a", "\udcff"}), binds=("x",), is_memo=True, owner="A"),
         block("X", 2),
     ]
-    new = [block("f", 2, doc_fingerprint="ab" * 8, is_dynamic=True, reads_doc=True)]
+    new = [block("f", 2, doc_fingerprint="ab" * 8, is_dynamic=True, reads_doc=True, is_implicit=True)]
     write(store, record("t::a"), record("t::b"), file_versions={("pkg/mod.py", "0a"): old})
     write(store, record("t::a", at=2, commit="e" * 40), file_versions={("pkg/mod.py", "0b"): new})
     stood_on = {one.sources_id: one for one in store.sources(lane=LANE, scopes=["trunk"])}

@@ -27,7 +27,7 @@ _KIND_CODES = {
     BlockKind.FILE: 5,
 }
 _KINDS = {code: kind for kind, code in _KIND_CODES.items()}
-_FLAGS = ("is_dynamic", "reads_doc", "is_memo")
+_FLAGS = ("is_dynamic", "reads_doc", "is_memo", "is_implicit")
 
 
 def to_text(text: str) -> Text:
