@@ -116,7 +116,8 @@ def _for_person(
     yield test if records else f"{test}: no record of its own"
     for record in records:
         yield ""
-        yield from _record(record)
+        is_paired = any(other is not record and _is_of_same(record, other) for other in records)
+        yield from _record(record, is_paired=is_paired)
     if siblings:
         yield ""
         yield f"other parameters ({len(siblings):,})"
@@ -126,7 +127,13 @@ def _for_person(
             yield f"  and {len(siblings) - _N_SIBLINGS:,} more"
 
 
-def _record(record: EvidenceRecord) -> Iterable[str]:
+def _is_of_same(one: EvidenceRecord, other: EvidenceRecord) -> bool:
+    """Whether two records say together what a test touches."""
+    keys = [(found.lane, found.scope, found.commit, found.is_complete) for found in (one, other)]
+    return keys[0] == keys[1]
+
+
+def _record(record: EvidenceRecord, *, is_paired: bool) -> Iterable[str]:
     from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
 
     when = datetime.fromtimestamp(record.recorded_us / 1e6, UTC)
@@ -146,7 +153,8 @@ def _record(record: EvidenceRecord) -> Iterable[str]:
     yield "  " + ", ".join([record.facts.outcome or "outcome unknown", *times])
     yield from (f"  note: {note}" for note in record.facts.notes)
     if record.is_complete:
-        yield "  complete: what it does not name here, it did not touch"
+        also = " and in the other record of this commit" if is_paired else ""
+        yield f"  complete: what it does not name here{also}, it did not touch"
     else:
         yield "  not complete, so the test is run for every change:"
         yield from (f"    {gap.meaning}" + (f": {detail}" if detail else "") for gap, detail in record.gaps)

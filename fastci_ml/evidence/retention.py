@@ -59,7 +59,9 @@ def remove_merged(
         progress("old bundles", n_done, len(found))
         if _is_merged(path, store, older_than_us):
             _remove(path, removed, is_source=False)
-    packs = {pack_of(path) for path in found}
+            if not path.exists():
+                _remove(pack_of(path), removed, is_source=True)
+    packs = {pack_of(path) for path in (*found, *paths)}
     packs.update(pack for folder in paths if folder.is_dir() for pack in folder.rglob(f"*{PACK_SUFFIX}"))
     for pack in sorted(packs):
         with contextlib.suppress(OSError):

@@ -70,7 +70,7 @@ _MEANINGS = {
     Gap.SLOT_LOST: "another tool took the interpreter's hook while it ran",
     Gap.RECORDER_FAILED: "the recorder failed while it ran",
     Gap.OWN_UNIT_MISSING: "not even its own function was seen, so nothing was recorded",
-    Gap.CHILD_WITHOUT_RECORD: "it started a process that left no record",
+    Gap.CHILD_WITHOUT_RECORD: "it started a process, or ran beside one, that left no record",
     Gap.THREAD_UNSEEN: "it started a thread that this interpreter's hook does not see",
     Gap.COMPILED_UNSEEN: "compiled code ran whose inlined functions are not known",
     Gap.CACHE_UNSEEN: "it was served from a cache that was filled before recording began",

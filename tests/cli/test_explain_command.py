@@ -25,6 +25,7 @@ def root(tmp_path, monkeypatch) -> Path:
             record(
                 TEST,
                 [unit("f"), unit("A.step"), unit("test_x", path="tests/test_a.py")],
+                commit="c" * 40,
                 at=1_700_000_000_000_000,
                 reads=frozenset({seen("data/a.json"), seen("data/big.bin", None)}),
                 listings=frozenset({seen("data")}),
@@ -88,7 +89,7 @@ other parameters (1)
 def test_reasons_are_given_in_words_with_their_detail(root, capsys):
     shown = explain(capsys, "tests/test_a.py::test_x[2]")
     assert "not complete, so the test is run for every change:\n" in shown
-    assert "    it started a process that left no record: torchrun train.py\n" in shown
+    assert "    it started a process, or ran beside one, that left no record: torchrun train.py\n" in shown
 
 
 def test_records_of_all_lanes_are_shown_newest_first(root, capsys):

@@ -65,10 +65,10 @@ def test_person_gets_reasons_in_words_and_the_worst_tests(store_path, capsys):
     shown = capsys.readouterr().out
     assert "no history yet" in shown
     assert "evidence: 5 tests recorded, 40.0% of them complete" in shown
-    assert "       2  it started a process that left no record\n" in shown
+    assert "       2  it started a process, or ran beside one, that left no record\n" in shown
     assert (
-        f"  test_a.py::test_3  ({LANE}, trunk)\n    it started a process that left no record: torchrun\n"
-        in shown
+        f"  test_a.py::test_3  ({LANE}, trunk)\n"
+        "    it started a process, or ran beside one, that left no record: torchrun\n" in shown
     )
     (line,) = (line for line in shown.splitlines() if " coverage " in line)
     assert "imported" in line

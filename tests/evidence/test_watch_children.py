@@ -127,6 +127,55 @@ def check_after_the_server():
     assert work(1) == 2
 
 
+def check_leaves_one_behind():
+    # The shell ends, the server lives on without a parent that is ours.
+    os.environ["PYTEST_CURRENT_TEST"] = "check_leaves_one_behind"
+    os.system(f"{sys.executable} -c 'import time; time.sleep(600)' & echo $! > server.pid")
+    del os.environ["PYTEST_CURRENT_TEST"]
+
+
+def check_beside_the_one_left_behind():
+    assert work(1) == 2
+
+
+def check_ends_the_one_left_behind():
+    pid = int((HERE / "server.pid").read_text())
+    os.kill(pid, 9)
+    while os.path.exists(f"/proc/{pid}/exe"):
+        time.sleep(0.01)
+
+
+def check_after_the_one_left_behind():
+    assert work(1) == 2
+
+
+class ImportsWhenSent:
+    def __getstate__(self):
+        import colorsys
+        import late_module
+        return {}
+
+
+def check_starts_with_imports_in_between():
+    context = multiprocessing.get_context("spawn")
+    POOL.append(context.Process(target=time.sleep, args=(600,), kwargs={}))
+    POOL[0]._late = ImportsWhenSent()
+    POOL[0].start()
+
+
+def check_beside_the_spawned():
+    assert work(1) == 2
+
+
+def check_ends_the_spawned():
+    POOL[0].kill()
+    POOL.pop().join()
+
+
+def check_after_the_spawned():
+    assert work(1) == 2
+
+
 def check_pipe_without_children():
     one, other = multiprocessing.Pipe()
     one.send(1)
@@ -239,6 +288,14 @@ GAPS = {
     "check_beside_the_server": {CHILD},
     "check_ends_server": {CHILD},
     "check_after_the_server": set(),
+    "check_leaves_one_behind": {CHILD},
+    "check_beside_the_one_left_behind": {CHILD},
+    "check_ends_the_one_left_behind": {CHILD},
+    "check_after_the_one_left_behind": set(),
+    "check_starts_with_imports_in_between": {CHILD},
+    "check_beside_the_spawned": {CHILD},
+    "check_ends_the_spawned": {CHILD},
+    "check_after_the_spawned": set(),
     "check_pipe_without_children": set(),
     "check_resource_tracker": set(),
     "check_version": set(),
@@ -267,6 +324,7 @@ def watched(request, tmp_path_factory):
     (root / "data" / "deep").mkdir(parents=True)
     for name in ("a.txt", "b.txt", "deep/x.txt"):
         (root / "data" / name).write_text(name)
+    (root / "late_module.py").write_text("")
     (root / "script").write_text(f"#!{sys.executable}\n")
     torch = tmp_path_factory.mktemp("packages") / "torch" / "_inductor"
     torch.mkdir(parents=True)
@@ -294,8 +352,8 @@ def test_gap_names_the_program(watched):
 def test_gap_says_what_lives_on(watched):
     details = {detail for gap, detail in watched.capture("check_beside_the_server").gaps if gap is CHILD}
     (detail,) = details
+    # Of a process that has just begun, the words of its command may not be there yet.
     assert detail.startswith("lives on: python")
-    assert detail.endswith(" -c")
 
 
 def test_children_are_counted_where_the_system_does_not_list_them(monkeypatch):
@@ -306,6 +364,26 @@ def test_children_are_counted_where_the_system_does_not_list_them(monkeypatch):
     assert live_children() == {}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert live_children() == {"": "a process"}
+        child.communicate(b"done")
+    assert live_children() == {}
+
+
+def test_child_from_before_the_recording_makes_tests_incomplete(tmp_path):
+    root = tmp_path / "repo"
+    root.mkdir()
+    before = "import subprocess, sys; S = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)"
+    program = "def check_served():\n    pass\n\ndef after_recording():\n    pass\n"
+    watched = watch_program(root, program, before=before)
+    assert watched.gaps("check_served") == {CHILD}
+
+
+def test_child_that_nobody_may_look_at_counts(monkeypatch):
+    def no_look(path):
+        raise PermissionError(path)
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        monkeypatch.setattr(live_children_module, "readlink", no_look)
+        assert list(live_children().values()) == ["a process"]
         child.communicate(b"done")
     assert live_children() == {}
 

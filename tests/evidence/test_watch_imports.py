@@ -317,3 +317,22 @@ def test_modules_that_pytest_rewrites_are_captures_too(tmp_path):
     assert {"conftest.py", "helped.py", "test_it.py", "test_broken.py"} <= labels
     edges = {(bundle.files[one].path, bundle.files[other].path) for one, other in bundle.edges}
     assert ("conftest.py", "helped.py") in edges
+
+
+def test_odd_modules_that_were_loaded_before_are_neither_asked_nor_in_the_way(tmp_path):
+    root = tmp_path / "repo"
+    root.mkdir()
+    before = """if True:
+        import types
+        class Lazy(types.ModuleType):
+            @property
+            def __dict__(self):
+                raise ImportError("asked")
+            def __getattribute__(self, name):
+                raise ImportError("asked")
+        class Odd:
+            __class__ = property(lambda self: 1 / 0)
+        sys.modules["lazy"], sys.modules["odd"], sys.modules["none"] = Lazy("lazy"), Odd(), None
+    """
+    watched = watch_program(root, "def check_nothing():\n    pass\n", before=before)
+    assert watched.gaps("check_nothing") == set()

@@ -30,8 +30,12 @@ class AppendFile:
         self.path = path
         # Closed on exec, so that no child program can hold it open.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        self._handle = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _MIN_HANDLE)
-        os.close(handle)
+        try:
+            self._handle = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, _MIN_HANDLE)
+            os.close(handle)
+        except OSError:
+            # Fewer descriptors are allowed than that: the one that we have will do.
+            self._handle = handle
         found = fstat(self._handle)
         self._file = (found.st_dev, found.st_ino)
         self._pid = getpid()
@@ -43,9 +47,7 @@ class AppendFile:
 
     def append(self, data: bytes) -> None:
         """Hand over all of it."""
-        found = fstat(self._handle)
-        if (found.st_dev, found.st_ino) != self._file:
-            raise OSError(f"{self.path}: its descriptor was closed, and is another file's by now")
+        self._check_handle()
         # A write to a file may be cut short by a full disk; what follows then fails.
         written = write(self._handle, data)
         while written < len(data):
@@ -53,5 +55,12 @@ class AppendFile:
 
     def close(self) -> None:
         """Wait until it is on the disk."""
+        self._check_handle()
         fsync(self._handle)
         os.close(self._handle)
+
+    def _check_handle(self) -> None:
+        """Refuse another file: a test may have closed ours and been given its number."""
+        found = fstat(self._handle)
+        if (found.st_dev, found.st_ino) != self._file:
+            raise OSError(f"{self.path}: its descriptor was closed, and is another file's by now")

@@ -13,7 +13,7 @@ from typing import Any
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
-from fastci_ml.evidence.recorder.live_children import live_children
+from fastci_ml.evidence.recorder.live_children import left_behind, live_children
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,
@@ -26,6 +26,7 @@ from fastci_ml.records.evidence import CaptureKind, Gap
 
 _MAX_DETAIL = 80
 _PROCESSES = "multiprocessing.process"
+_LOOKED_AT = (CaptureKind.TEST, CaptureKind.FIXTURE, CaptureKind.COLLECTOR)
 
 
 class ChildWatch:
@@ -50,8 +51,9 @@ class ChildWatch:
             top.rstrip("/") for top in (collector.files.absolute(""), realpath(collector.files.absolute("")))
         }
         self._replaced: list[tuple[Any, str, Any, Any]] = []
-        # Whether a child was started since the living were last counted, and which live on from before.
+        # Whether any was ever started, whether one was since the last look, and who lives on from before.
         self._has_started = False
+        self._is_news = False
         self._living: dict[str, str] = {}
         self._handlers: dict[str, Handler] = {
             "subprocess.Popen": self._guarded(self._on_popen),
@@ -67,6 +69,9 @@ class ChildWatch:
             # There is no audit event on 3.11; `threading` holds the function by a name of its own.
             for name in ("start_new_thread", "start_new"):
                 self._replace(_thread, name, self._thread_gap)
+        # A server, say, that a program started before it called pytest.
+        self._living = live_children()
+        self._has_started = bool(self._living)
         add_handlers(self._handlers)
         self._imports.after(_PROCESSES, self._watch_processes)
 
@@ -82,15 +87,19 @@ class ChildWatch:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
-        """Children that were alive when it began."""
-        if capture.kind is CaptureKind.SESSION:
-            # It ends when all tests have: they have said so themselves.
+        """Children that may have done something for it: those from before, and those that are alive."""
+        # The session ends when all tests have, which have said so themselves. What is imported or cached
+        # within a test is within the test.
+        if not self._has_started or capture.kind not in _LOOKED_AT:
             return
-        for detail in self._living.values():
+        now = live_children()
+        if self._is_news or not self._living.keys() <= now.keys():
+            # One that ends may leave others behind.
+            now |= left_behind()
+            self._is_news = False
+        for detail in (self._living | now).values():
             self._collector.gap(Gap.CHILD_WITHOUT_RECORD, f"lives on: {detail}"[:_MAX_DETAIL])
-        if self._living or self._has_started:
-            self._living = live_children()
-            self._has_started = False
+        self._living = now
 
     def _guarded(self, book: Callable[..., None]) -> Handler:
         collector = self._collector
@@ -134,7 +143,7 @@ class ChildWatch:
             self._collector.top.reads.add(full)
 
     def _gap(self, detail: str) -> None:
-        self._has_started = True
+        self._has_started = self._is_news = True
         self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
 
     def _watch_processes(self) -> None:

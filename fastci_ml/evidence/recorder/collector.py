@@ -277,13 +277,13 @@ class Collector:
     def _closed(self, capture: OpenCapture) -> Capture:
         files = self.files
         codes = self._code_numbers(capture)
-        if files.changed or files.differing:
-            self._book_files(capture)
         reads = self._data_numbers(capture.reads)
         listings = self._data_numbers(capture.listings)
         imports = {
             self._file_number(path) for name in capture.imports if (path := files.relative(name)) is not None
         }
+        if files.changed or files.differing:
+            self._book_files(capture)
         return Capture(
             kind=capture.kind,
             label=capture.label,
@@ -321,12 +321,12 @@ class Collector:
 
     def _book_files(self, capture: OpenCapture) -> None:
         """Gaps of files that are not what ran."""
-        for code in capture.codes.values():
-            path = self.files.relative(code.co_filename)
+        ran = {code.co_filename for code in capture.codes.values()} | capture.imports
+        for path in sorted(filter(None, map(self.files.relative, ran))):
             if path in self.files.changed:
-                capture.gaps[Gap.SOURCE_CHANGED, str(path)] = None
+                capture.gaps[Gap.SOURCE_CHANGED, path] = None
             if path in self.files.differing:
-                capture.gaps[Gap.COPY_DIFFERS, str(path)] = None
+                capture.gaps[Gap.COPY_DIFFERS, path] = None
 
     def _data_numbers(self, names: Iterable[str]) -> frozenset[int]:
         numbers = set()

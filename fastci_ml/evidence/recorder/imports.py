@@ -15,6 +15,7 @@ from fastci_ml.evidence.recorder.transparent import transparent
 from fastci_ml.records.evidence import CaptureKind
 
 _MODULE_CODE = "<module>"
+_dict_of = vars(ModuleType)["__dict__"].__get__
 
 
 class ImportWatch:
@@ -53,9 +54,21 @@ class ImportWatch:
         # What `importlib.import_module` calls: whoever holds that function by now goes through here too, and
         # the function itself stays what it was.
         self._replace(bootstrap, "_gcd_import", self._around_import_by_name)
-        # Plugins by name, and what a program imported before it called pytest: every test may stand on it.
-        loaded = [module for module in tuple(sys.modules.values()) if self._path_of(module) is not None]
-        self._collector.top.imports.update(_namespace(module)["__file__"] for module in loaded)
+        for module in tuple(sys.modules.values()):
+            self._collector.guard(self._book_loaded, module)
+
+    def _book_loaded(self, module: ModuleType) -> None:
+        """Every test may stand on it: a plugin by name, or what a program imported before pytest."""
+        path = self._path_of(module)
+        if path is None:
+            return
+        full = self._collector.files.absolute(path)
+        if path.endswith(".py"):
+            # Asked now: at the end of the session it may be another.
+            self._collector.files.source_blob(path)
+            self._collector.top.imports.add(full)
+        else:
+            self._collector.top.reads.add(full)
 
     def remove(self) -> None:
         """Put back what was found, unless someone else has put something there."""
@@ -192,12 +205,11 @@ class ImportWatch:
         return None
 
 
-def _namespace(module: ModuleType) -> dict[str, Any]:
-    # Asked past the module's own `__getattribute__`: a lazy module would be loaded by the question.
-    try:
-        found = object.__getattribute__(module, "__dict__")
-    except AttributeError:
+def _namespace(module: object) -> dict[str, Any]:
+    # Asked past all that the module or its type may define: a lazy module would be loaded by the question.
+    if not issubclass(type(module), ModuleType):
         return {}
+    found = _dict_of(module)
     return found if isinstance(found, dict) else {}
 
 

@@ -1,17 +1,28 @@
-"""Children of this process that are alive, and may run code of the repository for whoever sends them work."""
+"""Processes that are alive, and may run code of the repository for whoever sends them work.
+
+By two ways, for neither sees all: the children of this process, as the system lists them; and processes
+that were left behind by one of them (a server that a shell started, and ended), by the environment that
+they were started with.
+"""
 
 from __future__ import annotations
 
 import os
-from os import fsdecode, listdir, readlink, waitid
+from collections.abc import Iterator
+from os import environ, fsdecode, getpid, getppid, getsid, listdir, readlink
 
 from fastci_ml.evidence.recorder.programs import may_run_python, summary_of
 
 # Bound early: a test may put something else in their place.
 _open = open
-_WHETHER_ANY = os.WEXITED | os.WNOHANG | os.WNOWAIT
-# Helpers of the standard library and of torch's compiler: they run nothing of a repository.
-_HELPERS = (b"from multiprocessing.resource_tracker import ", b"torch/_inductor/compile_worker")
+# Absent on some systems.
+_waitid = getattr(os, "waitid", None)
+# Helpers of the standard library, of torch's compiler and of debuggers: they run nothing of a repository.
+_HELPERS = (b"from multiprocessing.resource_tracker import ", b"torch/_inductor/compile_worker", b"/debugpy/")
+_UNKNOWN = "a process"
+# pytest says in the environment which test runs, pytest-xdist which worker does.
+_TEST = b"PYTEST_CURRENT_TEST="
+_WORKER = "PYTEST_XDIST_WORKER"
 
 
 def live_children() -> dict[str, str]:
@@ -21,32 +32,82 @@ def live_children() -> dict[str, str]:
     """
     try:
         numbers = {
-            number
-            for thread in listdir("/proc/self/task")
-            for number in _read(f"/proc/self/task/{thread}/children").split()
+            fsdecode(number) for thread in listdir("/proc/self/task") for number in _children_of(thread)
         }
     except OSError:
-        return {"": "a process"} if _has_children() else {}
-    found = {}
-    for number in map(fsdecode, numbers):
+        return {"": _UNKNOWN} if _has_children() else {}
+    return dict(_described(numbers))
+
+
+def left_behind() -> dict[str, str]:
+    """The same of processes that a test started, wherever they hang by now; empty without a list of all."""
+    try:
+        session = getsid(0)
+        numbers = {name for name in listdir("/proc") if name.isdigit()} - {str(getpid()), str(getppid())}
+        own = _facts("self")
+    except OSError:
+        return {}
+    worker = f"{_WORKER}={environ[_WORKER]}".encode() if _WORKER in environ else None
+    found = set()
+    for number in numbers:
         try:
-            # Behind the name, which may hold anything: the state, and as the 20th the time of its start.
-            facts = _read(f"/proc/{number}/stat").rpartition(b")")[2].split()
+            facts = _facts(number)
+            # A process of another user, of another session, or from before us is none of ours.
+            if int(facts[3]) == session and int(facts[19]) >= int(own[19]):
+                started_with = _read(f"/proc/{number}/environ").split(b"\0")
+                is_of_test = any(entry.startswith(_TEST) for entry in started_with)
+                if is_of_test and (worker is None or worker in started_with):
+                    found.add(number)
+        except OSError:
+            # It has ended, or another user's.
+            continue
+    return dict(_described(found))
+
+
+def _described(numbers: set[str]) -> Iterator[tuple[str, str]]:
+    for number in numbers:
+        try:
+            facts = _facts(number)
+        except OSError:
+            continue
+        if facts[0] in (b"Z", b"X"):
+            # It has ended, and only waits to be asked how.
+            continue
+        key = f"{number} {fsdecode(facts[19])}"
+        try:
             command = _read(f"/proc/{number}/cmdline")
             program = readlink(f"/proc/{number}/exe")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         except OSError:
-            # It has ended by now, or only waits to be asked how.
+            # Another user's, or one that lets nobody look.
+            yield key, _UNKNOWN
             continue
         words = [fsdecode(word) for word in command.split(b"\0")[:-1]]
-        is_helper = any(helper in command for helper in _HELPERS)
-        if facts[0] not in (b"Z", b"X") and not is_helper and may_run_python(program, words):
-            found[f"{number} {fsdecode(facts[19])}"] = summary_of(program, words)
-    return found
+        if not any(helper in command for helper in _HELPERS) and may_run_python(program, words):
+            yield key, summary_of(program, words)
+
+
+def _children_of(thread: str) -> list[bytes]:
+    try:
+        return _read(f"/proc/self/task/{thread}/children").split()
+    except (FileNotFoundError, ProcessLookupError):
+        # The thread has ended; where threads have no such file, the main one has none either.
+        if thread == str(getpid()):
+            raise
+        return []
+
+
+def _facts(number: str) -> list[bytes]:
+    # Behind the name, which may hold anything: the state first, the 4th the session, the 20th the start.
+    return _read(f"/proc/{number}/stat").rpartition(b")")[2].split()
 
 
 def _has_children() -> bool:
+    if _waitid is None:
+        return True
     try:
-        waitid(os.P_ALL, 0, _WHETHER_ANY)
+        _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
     return True
