@@ -105,4 +105,5 @@ def test_a_merge_that_is_not_killed_takes_all(bundles: list[Path], tmp_path: Pat
     merge_bundles(bundles, store, root=tmp_path, now_us=NOW_US)
     with EvidenceStore.open(store) as opened:
         assert all(opened.bundle(f"{bundle:04x}") for bundle in range(N_BUNDLES))
-        assert len(list(opened.records())) == 20
+        # Of each test two: all bundles are of one commit.
+        assert len(list(opened.records())) == 40

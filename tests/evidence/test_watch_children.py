@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from interpreters import RUNNING, VERSIONS, find_python
 from watched_programs import watch_program
 
 from fastci_ml.evidence.recorder import live_children as live_children_module
-from fastci_ml.evidence.recorder.live_children import live_children
+from fastci_ml.evidence.recorder.live_children import left_behind, live_children
 from fastci_ml.evidence.recorder.programs import asks_git_for_files, find_program, may_run_python
 from fastci_ml.records.evidence import Gap
 
@@ -366,6 +367,16 @@ def test_children_are_counted_where_the_system_does_not_list_them(monkeypatch):
         assert live_children() == {"": "a process"}
         child.communicate(b"done")
     assert live_children() == {}
+
+
+def test_process_of_another_session_of_pytest_is_none_of_ours():
+    for test, is_ours in (("t.py::test_ours (call)", True), ("t.py::test_of_others (call)", False)):
+        environ = {**os.environ, "PYTEST_CURRENT_TEST": test}
+        command = [sys.executable, "-c", "input()"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environ) as child:
+            found = left_behind({b"PYTEST_CURRENT_TEST=t.py::test_ours (call)"})
+            assert any(key.startswith(f"{child.pid} ") for key in found) == is_ours
+            child.communicate(b"done")
 
 
 def test_child_from_before_the_recording_makes_tests_incomplete(tmp_path):

@@ -402,15 +402,15 @@ def test_rest_of_a_function_behind_a_graph_break_is_none_of_its_own(watched):
 
 
 def test_nothing_failed_while_compilations_were_watched(watched):
-    workers = ("check_workers", "check_same_workers", "check_ends_workers")
+    workers = ("check_workers", "check_beside_the_workers", "check_same_workers", "check_ends_workers")
     assert not [one for one in watched.bundle.captures.values() if one.gaps and one.label not in workers]
     assert "library.py" in watched.reads("check_breaks")
     assert watched.reads("check_eager") == set()
 
 
-def test_workers_of_a_data_loader_are_children_of_whoever_asks_them_for_data(watched):
+def test_workers_of_a_data_loader_are_children_as_long_as_they_live(watched):
     assert watched.gaps("check_workers") == {Gap.CHILD_WITHOUT_RECORD}
-    assert watched.gaps("check_beside_the_workers") == set()
+    assert watched.gaps("check_beside_the_workers") == {Gap.CHILD_WITHOUT_RECORD}
     assert watched.gaps("check_same_workers") == {Gap.CHILD_WITHOUT_RECORD}
 
 

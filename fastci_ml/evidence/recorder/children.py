@@ -13,7 +13,7 @@ from typing import Any
 from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
-from fastci_ml.evidence.recorder.live_children import left_behind, live_children
+from fastci_ml.evidence.recorder.live_children import current_test, left_behind, live_children
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,
@@ -55,6 +55,8 @@ class ChildWatch:
         self._has_started = False
         self._is_news = False
         self._living: dict[str, str] = {}
+        # In which tests.
+        self._tests: set[bytes] = set()
         self._handlers: dict[str, Handler] = {
             "subprocess.Popen": self._guarded(self._on_popen),
             "os.posix_spawn": self._guarded(self._on_spawn),
@@ -95,7 +97,7 @@ class ChildWatch:
         now = live_children()
         if self._is_news or not self._living.keys() <= now.keys():
             # One that ends may leave others behind.
-            now |= left_behind()
+            now |= left_behind(self._tests)
             self._is_news = False
         for detail in (self._living | now).values():
             self._collector.gap(Gap.CHILD_WITHOUT_RECORD, f"lives on: {detail}"[:_MAX_DETAIL])
@@ -144,6 +146,8 @@ class ChildWatch:
 
     def _gap(self, detail: str) -> None:
         self._has_started = self._is_news = True
+        if test := current_test():
+            self._tests.add(test)
         self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
 
     def _watch_processes(self) -> None:

@@ -8,8 +8,8 @@ they were started with.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from os import environ, fsdecode, getpid, getppid, getsid, listdir, readlink
+from collections.abc import Iterator, Set
+from os import environ, fsdecode, fsencode, getpid, getppid, getsid, listdir, readlink
 
 from fastci_ml.evidence.recorder.programs import may_run_python, summary_of
 
@@ -20,9 +20,8 @@ _waitid = getattr(os, "waitid", None)
 # Helpers of the standard library, of torch's compiler and of debuggers: they run nothing of a repository.
 _HELPERS = (b"from multiprocessing.resource_tracker import ", b"torch/_inductor/compile_worker", b"/debugpy/")
 _UNKNOWN = "a process"
-# pytest says in the environment which test runs, pytest-xdist which worker does.
-_TEST = b"PYTEST_CURRENT_TEST="
-_WORKER = "PYTEST_XDIST_WORKER"
+# How pytest says which test runs, to whatever the test starts.
+_TEST = "PYTEST_CURRENT_TEST"
 
 
 def live_children() -> dict[str, str]:
@@ -39,27 +38,36 @@ def live_children() -> dict[str, str]:
     return dict(_described(numbers))
 
 
-def left_behind() -> dict[str, str]:
-    """The same of processes that a test started, wherever they hang by now; empty without a list of all."""
+def current_test() -> bytes:
+    """What a process that is started now has in its environment; empty outside of tests."""
+    test = environ.get(_TEST)
+    return b"" if test is None else fsencode(f"{_TEST}={test}")
+
+
+def left_behind(tests: Set[bytes]) -> dict[str, str]:
+    """The same of processes that a test started, wherever they hang by now; empty without a list of all.
+
+    Parameters
+    ----------
+    tests : set of bytes
+        What `current_test` gave when they may have been started.
+    """
     try:
         session = getsid(0)
         numbers = {name for name in listdir("/proc") if name.isdigit()} - {str(getpid()), str(getppid())}
         own = _facts("self")
     except OSError:
         return {}
-    worker = f"{_WORKER}={environ[_WORKER]}".encode() if _WORKER in environ else None
     found = set()
     for number in numbers:
         try:
             facts = _facts(number)
-            # A process of another user, of another session, or from before us is none of ours.
-            if int(facts[3]) == session and int(facts[19]) >= int(own[19]):
-                started_with = _read(f"/proc/{number}/environ").split(b"\0")
-                is_of_test = any(entry.startswith(_TEST) for entry in started_with)
-                if is_of_test and (worker is None or worker in started_with):
-                    found.add(number)
+            # A process of another session, or from before us, is none of ours.
+            may_be_ours = int(facts[3]) == session and int(facts[19]) >= int(own[19])
+            if may_be_ours and not tests.isdisjoint(_read(f"/proc/{number}/environ").split(b"\0")):
+                found.add(number)
         except OSError:
-            # It has ended, or another user's.
+            # It has ended, or is another user's.
             continue
     return dict(_described(found))
 
