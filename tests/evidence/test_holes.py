@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interpreters import RUNNING, VERSIONS, find_python
+from interpreters import VERSIONS, python_or_skip
 from recorded_runs import RecordedRun, make_subject, pure_packages, record
 
 from fastci_ml.evidence.merge.merge import merge_bundles
@@ -38,12 +38,8 @@ QUIET = (
 def recorder(request, tmp_path_factory):
     """Records a fresh copy of the subject with one interpreter: a function of pytest's arguments."""
     version = request.param
-    python, path = None, None
-    if version != RUNNING:
-        python = find_python(version)
-        if python is None:
-            pytest.skip(f"no Python {version} on this machine")
-        path = pure_packages(tmp_path_factory.mktemp("pure") / "packages")
+    python = python_or_skip(version)
+    path = pure_packages(tmp_path_factory.mktemp("pure") / "packages") if python else None
 
     def run(*arguments: str, prepare: Callable[[Path], Path] | None = None, **options: Any) -> RecordedRun:
         root = options.pop("root", None) or make_subject(tmp_path_factory.mktemp("subject") / "repo")

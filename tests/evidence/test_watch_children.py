@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from interpreters import RUNNING, VERSIONS, find_python
+from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
 from fastci_ml.evidence.recorder import live_children as live_children_module
@@ -316,11 +316,7 @@ GAPS = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def watched(request, tmp_path_factory):
-    python = None
-    if request.param != RUNNING:
-        python = find_python(request.param)
-        if python is None:
-            pytest.skip(f"no Python {request.param} on this machine")
+    python = python_or_skip(request.param)
     root = tmp_path_factory.mktemp("children") / "repo"
     (root / "data" / "deep").mkdir(parents=True)
     for name in ("a.txt", "b.txt", "deep/x.txt"):

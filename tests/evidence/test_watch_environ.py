@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from interpreters import RUNNING, VERSIONS, find_python
+from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
 PROGRAM = """
@@ -105,11 +105,7 @@ READ = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def watched(request, tmp_path_factory):
-    python = None
-    if request.param != RUNNING:
-        python = find_python(request.param)
-        if python is None:
-            pytest.skip(f"no Python {request.param} on this machine")
+    python = python_or_skip(request.param)
     root = tmp_path_factory.mktemp("environ") / "repo"
     return watch_program(root, PROGRAM, "TRAIN_", "MODEL_", python=python)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from interpreters import RUNNING, VERSIONS, find_python
+from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
 from fastci_ml.evidence.bundle.source_pack import blob_id
@@ -366,11 +366,7 @@ def make_files(root):
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def watched(request, tmp_path_factory):
-    python = None
-    if request.param != RUNNING:
-        python = find_python(request.param)
-        if python is None:
-            pytest.skip(f"no Python {request.param} on this machine")
+    python = python_or_skip(request.param)
     root = tmp_path_factory.mktemp("files") / "repo"
     root.mkdir()
     make_files(root)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from interpreters import RUNNING, VERSIONS, find_python
+from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
 from fastci_ml.records.evidence import CaptureKind
@@ -249,11 +249,7 @@ EDGES = {
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def watched(request, tmp_path_factory):
-    python = None
-    if request.param != RUNNING:
-        python = find_python(request.param)
-        if python is None:
-            pytest.skip(f"no Python {request.param} on this machine")
+    python = python_or_skip(request.param)
     root = tmp_path_factory.mktemp("imports") / "repo"
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = ("3.12", "3.13")
 VERSIONS = (RUNNING, *(version for version in OTHERS if version != RUNNING))
@@ -25,6 +27,16 @@ def find_python(version: str) -> str | None:
         if _runs(str(program), version):
             return str(program)
     return None
+
+
+def python_or_skip(version: str) -> str | None:
+    """Program of another interpreter; None for the one that runs; the test is skipped where there is none."""
+    if version == RUNNING:
+        return None
+    found = find_python(version)
+    if found is None:
+        pytest.skip(f"no Python {version} on this machine")
+    return found
 
 
 def _runs(program: str, version: str) -> bool:
