@@ -7,6 +7,14 @@ from lib import core
 STOP = threading.Event()
 GO = threading.Event()
 DONE = threading.Event()
+THREADS = []
+
+
+def _wait_for(thread):
+    thread.join()
+    # It has said goodbye by now, but may still be on its way out.
+    while thread.ident in sys._current_frames():
+        time.sleep(0.001)
 
 
 def loop():
@@ -20,10 +28,7 @@ def check_joined_thread():
     done = threading.Event()
     thread = threading.Thread(target=core.in_thread, args=(done,))
     thread.start()
-    thread.join()
-    # It has said goodbye by now, but may still be on its way out.
-    while thread.ident in sys._current_frames():
-        time.sleep(0.001)
+    _wait_for(thread)
     assert done.is_set()
 
 
@@ -32,7 +37,8 @@ def check_after_the_joined():
 
 
 def check_leaves_a_thread():
-    threading.Thread(target=loop, daemon=True, name="left").start()
+    THREADS.append(threading.Thread(target=loop, daemon=True, name="left"))
+    THREADS[0].start()
 
 
 def check_beside_the_thread():
@@ -42,3 +48,5 @@ def check_beside_the_thread():
 
 def check_ends_the_thread():
     STOP.set()
+    # What it does after the last test belongs to the session, and so to every test.
+    _wait_for(THREADS.pop())
