@@ -185,7 +185,7 @@ def summary_of(torch: dict[str, Any], python: dict[str, Any]) -> dict[str, objec
             line[f"{prefix}upper_{kind}"] = found.get(f"{arm}_upper")
     line["pairs"] = min(torch["pairs"], python["pairs"])
     line["peer_pairs"] = min(
-        line.get(f"{arm}_pairs", 0) for line in (torch, python) for arm in (COVERAGE, TESTMON)
+        found.get(f"{arm}_pairs", 0) for found in (torch, python) for arm in (COVERAGE, TESTMON)
     )
     line["python"] = torch["python"]
     return line

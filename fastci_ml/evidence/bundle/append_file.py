@@ -7,7 +7,8 @@ import os
 from os import fstat, fsync, getpid, write
 from pathlib import Path
 
-# Functions of `os` are bound early: a test may put something else in their place, and may count its calls.
+# What is called while tests run is bound early: they may put something else in its place.
+
 # The lowest number of our descriptor: those below it are closed and taken again by whoever redirects output.
 _MIN_HANDLE = 64
 
