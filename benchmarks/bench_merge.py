@@ -20,7 +20,8 @@ from pathlib import Path
 
 from fastci_ml.evidence.bundle.source_pack import blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.records.evidence import Capture, CaptureKind, Provenance, RunFacts
+from fastci_ml.records.evidence import Capture, Provenance, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 N_MODULES, N_FUNCTIONS, N_TEST_MODULES = 300, 40, 100
 TESTS_A_BUNDLE = 1_000

@@ -41,7 +41,8 @@ from fastci_ml.evidence.store.connection import connect, writing
 from fastci_ml.evidence.store.draft import Draft, RecordRow
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.evidence.store.writing import add_batch
-from fastci_ml.records.evidence import BlockKind, EvidenceRecord, RunFacts, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind
 
 N_CHANGED, N_REPEATS = 300, 31
 UNIFORM_UNITS_A_TEST = 137

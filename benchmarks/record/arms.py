@@ -16,7 +16,7 @@ from pathlib import Path
 from record.suites import Suite
 
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 PLAIN, OURS, COVERAGE, TESTMON = ARMS = ("plain", "fastci", "coverage", "testmon")
 # Longer than any run; one that hangs must not hold up a night.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
 from fastci_ml.evidence.store.reading import RecordHead
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import TRUNK_SCOPE, Gap
+from fastci_ml.records.evidence_kinds import TRUNK_SCOPE, Gap
 
 _N_WORST = 10
 

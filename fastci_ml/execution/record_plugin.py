@@ -19,7 +19,8 @@ import pytest
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.native import native_readers
-from fastci_ml.records.evidence import CaptureKind, RunFacts
+from fastci_ml.records.evidence import RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind
 from fastci_ml.records.ids import with_project
 
 _LOG = logging.getLogger(__name__)

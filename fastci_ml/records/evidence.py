@@ -3,99 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class BlockKind(StrEnum):
-    """What a piece of a Python file is."""
-
-    FUNCTION = "function"
-    """A function or method, nested ones too, with its decorators and defaults."""
-    CLASS = "class"
-    """The head of a class: name, bases, keywords, decorators. Its body has blocks of its own."""
-    BINDING = "binding"
-    """A statement of a module or class body that binds names: constant, attribute, import."""
-    EFFECT = "effect"
-    """A statement of a module or class body that is run for what it does: registration, set-up."""
-    FILE = "file"
-    """A whole file: one that does not parse, or is not Python."""
-
-
-class CaptureKind(StrEnum):
-    """What was going on while units were captured."""
-
-    SESSION = "session"
-    """Between collection and tests: hooks of conftest files. Every test of the process stands on it."""
-    COLLECTOR = "collector"
-    """Collection of one file, class or folder: tests below it stand on it."""
-    IMPORT = "import"
-    """Execution of one module of the repository, nested imports excluded."""
-    FIXTURE = "fixture"
-    """Set-up of one instance of a fixture of a wider scope than one test."""
-    CACHE = "cache"
-    """Misses of one cache of the repository: whoever is served from it stands on them."""
-    TEST = "test"
-    """One test: set-up, call and teardown."""
-
-
-class Gap(StrEnum):
-    """Why a record does not hold all that its test touched. Such a test is always selected."""
-
-    NO_END_MARK = "no_end_mark"
-    TORN_LINE = "torn_line"
-    SLOT_LOST = "slot_lost"
-    RECORDER_FAILED = "recorder_failed"
-    OWN_UNIT_MISSING = "own_unit_missing"
-    CHILD_WITHOUT_RECORD = "child_without_record"
-    THREAD_UNSEEN = "thread_unseen"
-    COMPILED_UNSEEN = "compiled_unseen"
-    CACHE_UNSEEN = "cache_unseen"
-    FIXTURES_UNKNOWN = "fixtures_unknown"
-    SOURCE_MISSING = "source_missing"
-    SOURCE_CHANGED = "source_changed"
-    COPY_DIFFERS = "copy_differs"
-    DID_NOT_PASS = "did_not_pass"  # noqa: S105  a reason, no password
-    WEAK_SOURCE = "weak_source"
-    """Imported from another tool, which does not see children, files and import-time code."""
-
-    @property
-    def meaning(self) -> str:
-        """One line for a person."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Gap.NO_END_MARK: "the process that ran it was killed, or its bundle was not copied whole",
-    Gap.TORN_LINE: "a line of its bundle is damaged",
-    Gap.SLOT_LOST: "another tool took the interpreter's hook while it ran",
-    Gap.RECORDER_FAILED: "the recorder failed while it ran",
-    Gap.OWN_UNIT_MISSING: "not even its own function was seen, so nothing was recorded",
-    Gap.CHILD_WITHOUT_RECORD: "it started a process, or ran beside one, that left no record",
-    Gap.THREAD_UNSEEN: "it started a thread that this interpreter's hook does not see",
-    Gap.COMPILED_UNSEEN: "compiled code ran whose inlined functions are not known",
-    Gap.CACHE_UNSEEN: "it was served from a cache that was filled before recording began",
-    Gap.FIXTURES_UNKNOWN: "which shared fixtures it used could not be asked",
-    Gap.SOURCE_MISSING: "the source of a file that it ran is not at hand, so nothing can be compared",
-    Gap.SOURCE_CHANGED: "a file that it ran was changed while the tests ran",
-    Gap.COPY_DIFFERS: "it ran another state of a file: an installed copy, or that of another checkout",
-    Gap.DID_NOT_PASS: "it was skipped or failed, so code behind that point was never reached",
-    Gap.WEAK_SOURCE: "its evidence was imported from another tool, which sees less",
-}
-
-
-TRUNK_SCOPE = "trunk"
-DIRTY_SCOPE = "dirty"
-
-
-def pull_request_scope(number: str) -> str:
-    """Scope of a pull request.
-
-    Examples
-    --------
-    >>> pull_request_scope("7")
-    'pr:7'
-    """
-    return f"pr:{number}"
+from fastci_ml.records.evidence_kinds import BlockKind, CaptureKind, Gap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +29,13 @@ class Provenance:
         Name of the pytest-xdist worker; empty without one.
     started_us : int
         Start, microseconds since the epoch, UTC.
+    job : str
+        CI job that ran it, as `detect_job` names it; empty outside of CI.
+    parent : str
+        Of a process that a recorded one started, directly or not: the bundle of the outermost of those.
+        Empty for that one itself.
+    process : str
+        What the process is called by who starts it, see `Capture.children`; empty where it cannot be told.
     """
 
     bundle_id: str
@@ -132,6 +48,9 @@ class Provenance:
     backend: str
     worker: str
     started_us: int
+    job: str = ""
+    parent: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +113,10 @@ class Capture:
         Captures that it stands on: fixtures, caches, collectors.
     gaps : tuple of (Gap, str)
         Why it may be incomplete, each with a detail for a person.
+    children : tuple of (str, str)
+        Processes that may have worked for it, each with a detail for a person: those that it started, and
+        those that lived beside it. A process is called by its id and the time of its start in clock ticks
+        since the start of the system, with a blank between: no other one ever has that name on a machine.
     """
 
     kind: CaptureKind
@@ -205,11 +128,62 @@ class Capture:
     environ: frozenset[str] = frozenset()
     uses: frozenset[int] = frozenset()
     gaps: tuple[tuple[Gap, str], ...] = ()
+    children: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What a process that a recorded one started says of itself, when it ends.
+
+    Attributes
+    ----------
+    command : str
+        For a person, without folders.
+    rank, world_size : int or None
+        As ``RANK`` and ``WORLD_SIZE`` had them last; None where they were not set.
+    cpu_s : float
+        User and system time, its own and that of the children that it waited for.
+    recorder_s : float
+        Of that, what recording took at the start and the end, in the process alone.
+    peak_rss_bytes : int or None
+        Most memory that it held at one time.
+    """
+
+    command: str
+    rank: int | None = None
+    world_size: int | None = None
+    cpu_s: float = 0.0
+    recorder_s: float = 0.0
+    peak_rss_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What else is known of one test's run."""
+    """What else is known of one test's run. None is "not known"; zero is only said where it was seen.
+
+    Attributes
+    ----------
+    outcome : str
+        As `Outcome` has it.
+    started_us : int
+        Microseconds since the epoch, UTC.
+    setup_s, call_s, teardown_s : float or None
+        Wall time of its phases.
+    is_doctest : bool
+        Whether it is one.
+    native_readers : tuple of str
+        Libraries, loaded by then, that read files past the interpreter's audit hook.
+    notes : tuple of str
+        For a person.
+    cpu_s : float or None
+        User and system time of the test's process and of the children that it waited for.
+    peak_rss_bytes : int or None
+        Most memory that its process held at one time.
+    n_gpus, gpu_s, gpu_peak_bytes : int, float, int or None
+        Devices held, seconds times part of a device held, most memory held on all of them together.
+    gpu_by : str
+        How the GPU figures were tied to the test, as `Attribution` has it; empty without any.
+    """
 
     outcome: str
     started_us: int
@@ -218,8 +192,13 @@ class RunFacts:
     teardown_s: float | None = None
     is_doctest: bool = False
     native_readers: tuple[str, ...] = ()
-    """Libraries, loaded by then, that read files past the interpreter's audit hook."""
     notes: tuple[str, ...] = ()
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    n_gpus: int | None = None
+    gpu_s: float | None = None
+    gpu_peak_bytes: int | None = None
+    gpu_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastci_ml.records.evidence import DIRTY_SCOPE, TRUNK_SCOPE, pull_request_scope
+from fastci_ml.records.evidence_kinds import DIRTY_SCOPE, TRUNK_SCOPE, pull_request_scope
 
 VARIABLE = "FASTCI_SCOPE"
 

@@ -18,7 +18,7 @@ from fastci_ml.cli import app
 from fastci_ml.cli.health.interpreter import look_at_interpreter
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 NOW_US = time.time_ns() // 1000
 

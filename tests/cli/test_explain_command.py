@@ -10,7 +10,8 @@ from store_records import LANE, record, seen, unit, write
 
 from fastci_ml.cli import app
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Gap, RunFacts
+from fastci_ml.records.evidence import RunFacts
+from fastci_ml.records.evidence_kinds import Gap
 
 TEST = "tests/test_a.py::test_x[1]"
 

@@ -17,7 +17,8 @@ from fastci_ml.evidence.bundle.reader import find_bundles
 from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, SourcePack, blob_id, pack_of
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Capture, CaptureKind, RunFacts
+from fastci_ml.records.evidence import Capture, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 RECORDINGS = Path(__file__).parents[1] / "evidence" / "recordings"
 DAY_US = 86_400_000_000

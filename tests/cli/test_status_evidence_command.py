@@ -13,7 +13,7 @@ from store_records import LANE, record, unit, write
 from fastci_ml.cli import app
 from fastci_ml.evidence.overview import view_evidence
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 CHILD = (Gap.CHILD_WITHOUT_RECORD, "torchrun")
 FAILED = (Gap.DID_NOT_PASS, "")

@@ -20,7 +20,8 @@ from fastci_ml.evidence.bundle.lines import seal
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle, read_bundle
 from fastci_ml.evidence.bundle.source_pack import SourcePack, SourcePackWriter, blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.records.evidence import Capture, CaptureKind, CodeSeen, FileSeen, Gap, RunFacts
+from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # Paths and ids may hold bytes that are no UTF-8 (lone surrogates), line ends, anything.
 TEXTS = st.text(st.characters(), max_size=8)

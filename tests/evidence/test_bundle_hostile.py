@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX, seal
 from fastci_ml.evidence.bundle.reader import find_bundles, read_bundle
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 # Reads a bundle in a process whose address space is limited, and says what it found.
 _READ_IN_LITTLE = """

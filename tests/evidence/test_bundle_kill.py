@@ -13,7 +13,8 @@ from bundle_makers import STARTED_US, provenance
 
 from fastci_ml.evidence.bundle.reader import read_bundle
 from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.records.evidence import Capture, CaptureKind, FileSeen, Gap, RunFacts
+from fastci_ml.records.evidence import Capture, FileSeen, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # Long enough that the kernel copies a flush in several steps, and a kill can fall between them.
 _LABEL_BYTES = 20_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastci_ml.cli import app
 from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")

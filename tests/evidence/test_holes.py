@@ -18,7 +18,7 @@ from recorded_runs import RecordedRun, make_subject, pure_packages, record
 
 from fastci_ml.evidence.merge.merge import merge_bundles
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import BlockKind, CaptureKind, Gap
 
 CORE = "lib/core.py::"
 PARTS = "lib/fixtures.py::"

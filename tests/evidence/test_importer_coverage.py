@@ -15,7 +15,8 @@ from fastci_ml.evidence.importers.coverage_data import import_coverage
 from fastci_ml.evidence.importers.imported import ImportedEvidence
 from fastci_ml.evidence.store.batch import MergeBatch
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import EvidenceRecord, Gap
+from fastci_ml.records.evidence import EvidenceRecord
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.blocks.reader import read_blocks
 
 pytest.importorskip("coverage")

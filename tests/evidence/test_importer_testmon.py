@@ -14,7 +14,8 @@ from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.importers.imported import ImportedEvidence
 from fastci_ml.evidence.importers.testmon_blocks import file_hashes, read_testmon_blocks
 from fastci_ml.evidence.importers.testmon_data import import_testmon
-from fastci_ml.records.evidence import EvidenceRecord, Gap
+from fastci_ml.records.evidence import EvidenceRecord
+from fastci_ml.records.evidence_kinds import Gap
 
 process_code = pytest.importorskip("testmon.process_code")
 PACKAGE = Path(__file__).parents[2] / "fastci_ml"

@@ -17,7 +17,8 @@ from fastci_ml.evidence.bundle.source_pack import pack_of
 from fastci_ml.evidence.merge import merge
 from fastci_ml.evidence.merge.merge import merge_bundles
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import CaptureKind, Gap, RunFacts
+from fastci_ml.records.evidence import RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 MODULE = "def f():\n    return g()\n\n\ndef g():\n    return {}\n"
 TESTS = "from pkg.mod import f\n\n\ndef test_f():\n    f()\n\n\ndef test_g():\n    pass\n"

@@ -22,7 +22,8 @@ from fastci_ml.evidence.merge import capture_sums
 from fastci_ml.evidence.merge.merge import merge_bundles
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
+from fastci_ml.records.evidence import Capture, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 TEST = "tests/test_a.py"
 TEXT = "def test_a():\n    pass\n\n\ndef helper():\n    pass\n"

@@ -15,7 +15,7 @@ from fastci_ml.evidence.merge.bits import bits
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.reachable import settle
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 CONFIG = """\
 import functools

@@ -12,7 +12,8 @@ from fastci_ml.evidence.merge import import_reach
 from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records
 from fastci_ml.evidence.merge.import_reach import ImportReach
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
-from fastci_ml.records.evidence import CaptureKind, FileSeen, Gap
+from fastci_ml.records.evidence import FileSeen
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 REGISTRY = """\
 TABLE = {}

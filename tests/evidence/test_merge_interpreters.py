@@ -12,7 +12,7 @@ from interpreters import VERSIONS, find_python
 
 import fastci_ml
 from fastci_ml.evidence.merge.merge import merge_bundles
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 MODEL = """\
 import functools

@@ -11,7 +11,8 @@ from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
 from fastci_ml.evidence.bundle.source_pack import SourcePack, blob_id, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
-from fastci_ml.records.evidence import BlockKind, CaptureKind, FileSeen, Gap, RunFacts
+from fastci_ml.records.evidence import FileSeen, RunFacts
+from fastci_ml.records.evidence_kinds import BlockKind, CaptureKind, Gap
 from fastci_ml.sources.blocks.reader import read_blocks
 
 MODEL = """\

@@ -14,7 +14,8 @@ from store_records import KILLED, LANE, block, bundle, record, seen, unit, write
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.evidence.store.touched import Touched
-from fastci_ml.records.evidence import Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 
 HEAD = {("pkg/mod.py", "f"): [unit("f", 2).fingerprint]}
 ODD = "t/b\udcffd \N{SNOWMAN}\0.py"

@@ -8,7 +8,7 @@ from watched_programs import watch_program
 
 from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 PROGRAM = '''
 import functools, gc, inspect, os, pickle, sys, threading, traceback, warnings

@@ -14,7 +14,7 @@ from watched_programs import watch_program
 from fastci_ml.evidence.recorder import live_children as live_children_module
 from fastci_ml.evidence.recorder.live_children import left_behind, live_children
 from fastci_ml.evidence.recorder.programs import asks_git_for_files, find_program, may_run_python
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 PROGRAM = """
 import _thread, asyncio, concurrent.futures, ctypes.util, functools, multiprocessing, os, pathlib, platform

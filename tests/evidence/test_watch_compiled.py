@@ -10,7 +10,7 @@ import sys
 import pytest
 from watched_programs import watch_program
 
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 

@@ -7,7 +7,7 @@ from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
 from fastci_ml.evidence.bundle.source_pack import blob_id
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 PROGRAM = """
 import builtins, ctypes, glob, importlib.resources, inspect, io, json, linecache, os, pkgutil, runpy, shutil

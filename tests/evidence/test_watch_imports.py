@@ -9,7 +9,7 @@ import pytest
 from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 FILES = {
     "pkg/__init__.py": "from pkg import first\n",

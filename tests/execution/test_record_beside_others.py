@@ -14,7 +14,7 @@ from recorded_runs import pure_packages
 from same_runs import run, steady
 
 from fastci_ml.evidence.bundle.reader import find_bundles, read_bundle
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 LIB = """
 def add(a, b):

@@ -17,7 +17,7 @@ from recorded_runs import pure_packages
 from same_runs import Seen, run
 
 from fastci_ml.evidence.bundle.reader import find_bundles, read_bundle
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 SUITE = Path(__file__).parent / "unchanged"
 AS_CHECKS = ("-o", "python_files=checks_*.py", "-o", "python_functions=check_*")

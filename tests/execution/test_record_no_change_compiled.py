@@ -9,7 +9,7 @@ import pytest
 from same_runs import run
 
 from fastci_ml.evidence.bundle.reader import find_bundles, read_bundle
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 pytest.importorskip("torch", reason="torch is not installed")
 

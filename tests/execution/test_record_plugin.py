@@ -12,7 +12,7 @@ import pytest
 
 from fastci_ml.evidence.bundle.lines import SUFFIX
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 pytest_plugins = ["pytester"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import FILE_BLOCK, Block
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 from fastci_ml.sources.blocks.reader import read_blocks

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreters import OTHERS, find_python
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 from fastci_ml.sources.blocks.reader import read_blocks
 

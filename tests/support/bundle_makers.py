@@ -15,7 +15,8 @@ from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
 from fastci_ml.evidence.store.batch import MergedBundle
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import Capture, CaptureKind, EvidenceRecord, Provenance, RunFacts
+from fastci_ml.records.evidence import Capture, EvidenceRecord, Provenance, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 STARTED_US = 1_790_000_000_000_000
 

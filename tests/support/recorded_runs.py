@@ -15,7 +15,8 @@ import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
 from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
-from fastci_ml.records.evidence import EvidenceRecord, Gap
+from fastci_ml.records.evidence import EvidenceRecord
+from fastci_ml.records.evidence_kinds import Gap
 
 SUBJECT = Path(__file__).parent.parent / "evidence" / "subject"
 # pytest and what it needs are pure Python: other interpreters run those of this environment.

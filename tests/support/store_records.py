@@ -7,15 +7,8 @@ from typing import Any
 
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle, WriteSummary
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import (
-    BlockKind,
-    EvidenceRecord,
-    FileSeen,
-    Gap,
-    Provenance,
-    RunFacts,
-    UnitSeen,
-)
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Provenance, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind, Gap
 from fastci_ml.sources.blocks.block import Block
 
 LANE = "py3.11-cpu"

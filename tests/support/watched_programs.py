@@ -10,7 +10,8 @@ from pathlib import Path
 
 import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap
+from fastci_ml.records.evidence import Capture
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # Runs each function `check_*` of a module `program` as a test.
 _DRIVER = """
@@ -23,7 +24,8 @@ from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.evidence.recorder.watches import make_watches
-from fastci_ml.records.evidence import CaptureKind, Provenance, RunFacts
+from fastci_ml.records.evidence import Provenance, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 
 def main():

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SCHEMA, unseal
-from fastci_ml.records.evidence import Capture, CaptureKind, CodeSeen, FileSeen, Gap, Provenance, RunFacts
+from fastci_ml.records.evidence import (
+    Capture,
+    CodeSeen,
+    FileSeen,
+    ProcessFacts,
+    Provenance,
+    RunFacts,
+)
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 if TYPE_CHECKING:
     from fastci_ml.evidence.bundle.reader import Bundle
 
 _NUMBERED = ("codes", "reads", "listings", "imports", "uses")
 _OF_FILES = ("reads", "listings", "imports")
-_PARTS = frozenset({*_NUMBERED, "environ", "gaps"})
+_PARTS = frozenset({*_NUMBERED, "environ", "gaps", "children"})
+_ADDED = {spec.name: spec.default for spec in fields(Provenance) if spec.default is not MISSING}
 _FACTS = frozenset(spec.name for spec in fields(RunFacts))
 _is_blob = re.compile(r"[0-9a-f]{40}").fullmatch
 _is_hexadecimal = re.compile(r"[0-9a-f]{1,64}").fullmatch
@@ -47,6 +56,9 @@ def parse_provenance(path: Path, raw: bytes) -> Provenance:
             f"{path}: schema {repr(schema)[:60]}, expected {SCHEMA!r}",
             hint="merge it with the release of fastci-ml that recorded it",
         )
+    if type(given) is dict:
+        # Bundles of earlier releases lack what was added since.
+        given = {**_ADDED, **given}
     for spec in fields(Provenance):
         value = given.get(spec.name) if type(given) is dict else None
         is_usable = _is_count(value) if spec.name == "started_us" else _is_plain(value)
@@ -68,6 +80,7 @@ def join(first: Capture, second: Capture) -> Capture:
         environ=first.environ | second.environ,
         uses=first.uses | second.uses,
         gaps=tuple(dict.fromkeys(first.gaps + second.gaps)),
+        children=tuple(dict.fromkeys(first.children + second.children)),
     )
 
 
@@ -135,6 +148,7 @@ def _add_capture(bundle: Bundle, line: list[Any]) -> None:
         label=_text(label),
         environ=frozenset(_texts(parts.get("environ", []))),
         gaps=tuple((Gap(gap), _text(detail)) for gap, detail in parts.get("gaps", [])),
+        children=tuple((_text(name), _text(detail)) for name, detail in parts.get("children", [])),
         **numbers,
     )
     known = bundle.captures.get(number)
@@ -151,13 +165,15 @@ def _add_run(bundle: Bundle, line: list[Any]) -> None:
         raise TypeError
     # What a later release adds says more of a run, and takes nothing from what is known.
     known: dict[str, Any] = {name: facts[name] for name in facts.keys() & _FACTS}
-    for name in ("setup_s", "call_s", "teardown_s"):
+    for name in ("setup_s", "call_s", "teardown_s", "cpu_s", "gpu_s"):
         known[name] = _seconds(known.get(name))
+    for name in ("peak_rss_bytes", "n_gpus", "gpu_peak_bytes"):
+        known[name] = _count_or_none(known.get(name))
     for name in ("native_readers", "notes"):
         known[name] = _texts(known.get(name, []))
     if type(known.get("is_doctest", False)) is not bool:
         raise TypeError
-    if not _is_plain(known["outcome"]):
+    if not _is_plain(known["outcome"]) or not _is_plain(known.get("gpu_by", "")):
         raise TypeError
     bundle.runs[number] = RunFacts(**known)
 
@@ -172,6 +188,26 @@ def _seconds(value: object) -> float | None:
     return float(value)  # type: ignore[arg-type]
 
 
+def _count_or_none(value: object) -> int | None:
+    if value is not None and not _is_count(value):
+        raise TypeError
+    return value
+
+
+def _add_process(bundle: Bundle, line: list[Any]) -> None:
+    _, facts = line
+    if type(facts) is not dict:
+        raise TypeError
+    bundle.process = ProcessFacts(
+        command=_text(facts["command"]),
+        rank=_count_or_none(facts.get("rank")),
+        world_size=_count_or_none(facts.get("world_size")),
+        cpu_s=_seconds(facts.get("cpu_s")) or 0.0,
+        recorder_s=_seconds(facts.get("recorder_s")) or 0.0,
+        peak_rss_bytes=_count_or_none(facts.get("peak_rss_bytes")),
+    )
+
+
 def _add_edge(bundle: Bundle, line: list[Any]) -> None:
     _, importer, imported = line
     if not {importer, imported} <= bundle.files.keys() or not _is_count(importer) or not _is_count(imported):
@@ -184,5 +220,6 @@ _READERS: dict[str, Callable[[Bundle, list[Any]], None]] = {
     "code": _add_code,
     "capture": _add_capture,
     "ran": _add_run,
+    "process": _add_process,
     "edge": _add_edge,
 }

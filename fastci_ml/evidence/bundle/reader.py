@@ -12,7 +12,8 @@ from typing import BinaryIO
 from fastci_ml.errors import EvidenceError, ReportError
 from fastci_ml.evidence.bundle.entries import add_line, parse_provenance
 from fastci_ml.evidence.bundle.lines import MAX_LINE_BYTES, SUFFIX, unseal
-from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, Gap, Provenance, RunFacts
+from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, ProcessFacts, Provenance, RunFacts
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.regular_files import open_regular
 
 
@@ -35,6 +36,8 @@ class Bundle:
         Importing and imported file.
     gaps : list of (Gap, str)
         What holds for the whole bundle: no end mark, torn lines.
+    process : ProcessFacts or None
+        What a child said of itself at its end.
     digest : str
         SHA-256 of the bytes that were read, hexadecimal.
     n_bytes : int
@@ -49,6 +52,7 @@ class Bundle:
     runs: dict[int, RunFacts] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[Gap, str]] = field(default_factory=list)
+    process: ProcessFacts | None = None
     digest: str = ""
     n_bytes: int = 0
 

@@ -16,7 +16,8 @@ from fastci_ml.evidence.importers.coverage_doubts import check_contexts, check_c
 from fastci_ml.evidence.importers.coverage_rows import Hits, read_rows
 from fastci_ml.evidence.importers.imported import ImportedEvidence, Source, Touched, make_record
 from fastci_ml.evidence.importers.source_files import SourceFile, SourceFiles
-from fastci_ml.records.evidence import Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.records.progress import ProgressHook, silent
 
 BACKEND = "coverage"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from fastci_ml.evidence.importers.source_files import SourceFiles
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.blocks.block import Block
 
 

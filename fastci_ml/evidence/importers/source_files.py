@@ -15,7 +15,8 @@ from typing import Any
 
 from fastci_ml.errors import ReportError
 from fastci_ml.evidence.bundle.source_pack import blob_id
-from fastci_ml.records.evidence import BlockKind, FileSeen, UnitSeen
+from fastci_ml.records.evidence import FileSeen, UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 from fastci_ml.sources.blocks.reader import read_blocks

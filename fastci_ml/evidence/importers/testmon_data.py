@@ -19,7 +19,8 @@ from fastci_ml.evidence.importers.foreign_database import check_tables, open_for
 from fastci_ml.evidence.importers.imported import ImportedEvidence, Source, Touched, make_record
 from fastci_ml.evidence.importers.source_files import SourceFile, SourceFiles
 from fastci_ml.evidence.importers.testmon_blocks import file_hashes, read_testmon_blocks
-from fastci_ml.records.evidence import Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.records.ids import with_project
 from fastci_ml.records.progress import ProgressHook, silent
 

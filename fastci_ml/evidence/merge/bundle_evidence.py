@@ -15,7 +15,8 @@ from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourceReader
 from fastci_ml.evidence.merge.static_imports import StaticImports
 from fastci_ml.evidence.merge.worker_threads import BLIND_BACKENDS, WorkerThreadRule
 from fastci_ml.evidence.store.batch import MergedBundle
-from fastci_ml.records.evidence import CaptureKind, EvidenceRecord, FileSeen, Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 from fastci_ml.records.ids import split_node_id
 from fastci_ml.records.outcomes import Outcome
 from fastci_ml.sources.blocks.block import Block

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.code_units import MODULE_CODE, CodeUnits
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap, UnitSeen
+from fastci_ml.records.evidence import Capture, UnitSeen
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # Captures looked at and things handed on in one bundle: beyond any real one, and a minute of work.
 MAX_STEPS = 50_000_000

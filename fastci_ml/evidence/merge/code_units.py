@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.block_names import simple_name
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourceReader
-from fastci_ml.records.evidence import BlockKind, FileSeen, Gap, UnitSeen
+from fastci_ml.records.evidence import FileSeen, UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind, Gap
 from fastci_ml.sources.blocks.block import Block
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 

@@ -11,7 +11,8 @@ from fastci_ml.evidence.merge.code_units import CodeUnits
 from fastci_ml.evidence.merge.import_reach import ImportReach
 from fastci_ml.evidence.merge.memo_rule import MemoRule
 from fastci_ml.evidence.merge.static_imports import StaticImports
-from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap, UnitSeen
+from fastci_ml.records.evidence import UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind, CaptureKind, Gap
 from fastci_ml.records.ids import node_path
 
 _NOTHING = CaptureSum()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.bits import bits
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # Of captures, what was read.
 FIELDS = ("reads", "listings", "environ")

@@ -20,7 +20,8 @@ from fastci_ml.evidence.merge.capture_sums import CaptureSum
 from fastci_ml.evidence.merge.code_units import CodeUnits, SourceFile
 from fastci_ml.evidence.merge.memo_fills import FIELDS, MemoFills
 from fastci_ml.evidence.merge.name_graph import NameGraph
-from fastci_ml.records.evidence import BlockKind, CaptureKind, Gap, UnitSeen
+from fastci_ml.records.evidence import UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind, CaptureKind, Gap
 from fastci_ml.sources.blocks.block import Block
 from fastci_ml.sources.blocks.memos import is_memo_decorator
 

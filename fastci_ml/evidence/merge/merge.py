@@ -22,7 +22,8 @@ from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_recor
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import EvidenceRecord, Gap, Provenance
+from fastci_ml.records.evidence import EvidenceRecord, Provenance
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.records.progress import ProgressHook, silent
 
 # Bundles of one transaction. In memory they take some twenty times their size.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fastci_ml.evidence.merge.block_names import is_special, simple_name
 from fastci_ml.evidence.merge.code_units import SourceFile
 from fastci_ml.evidence.merge.reachable import settle
-from fastci_ml.records.evidence import BlockKind, UnitSeen
+from fastci_ml.records.evidence import UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fastci_ml.evidence.merge.code_units import SourceFile
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import ImportSeen
 from fastci_ml.sources.blocks.imports import resolve_imports
 

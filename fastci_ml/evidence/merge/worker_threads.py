@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from fastci_ml.evidence.merge.block_names import is_special, simple_name
 from fastci_ml.evidence.merge.code_units import CodeUnits, SourceFile
 from fastci_ml.evidence.merge.static_imports import StaticImports
-from fastci_ml.records.evidence import BlockKind, UnitSeen
+from fastci_ml.records.evidence import UnitSeen
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block
 
 # The back ends that a thread of C++ escapes.

@@ -24,7 +24,8 @@ from fastci_ml.evidence.recorder.callables import CacheType, label_of
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.nesting import Nesting
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap
+from fastci_ml.records.evidence import Capture
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 # A capture makes the interpreter report every function anew: with more misses than this in one capture that
 # would cost more than the misses.

@@ -22,7 +22,7 @@ from fastci_ml.evidence.recorder.programs import (
     summary_of,
 )
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 _MAX_DETAIL = 80
 _PROCESSES = "multiprocessing.process"

@@ -14,7 +14,8 @@ from typing import Protocol
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import Backend, identity
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap, RunFacts
+from fastci_ml.records.evidence import Capture, RunFacts
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 _log = logging.getLogger(__name__)
 

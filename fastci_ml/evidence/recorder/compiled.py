@@ -18,7 +18,8 @@ from fastci_ml.evidence.recorder.backend import identity
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.imports import ImportWatch
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import Capture, CaptureKind, Gap
+from fastci_ml.records.evidence import Capture
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 _FRAMES = "torch._dynamo.convert_frame"
 _TRANSLATORS = "torch._dynamo.symbolic_convert"

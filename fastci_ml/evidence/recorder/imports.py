@@ -12,7 +12,7 @@ from typing import Any
 
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 _MODULE_CODE = "<module>"
 _dict_of = vars(ModuleType)["__dict__"].__get__

@@ -11,7 +11,7 @@ from typing import Any
 from fastci_ml.evidence.recorder.askers import is_tool
 from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind
 
 # Modules that pass a question on, by the name of their file.
 _BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fastci_ml.records.evidence import EvidenceRecord, Gap, Provenance, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, Provenance, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.blocks.block import Block
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, RunFacts, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 
 _K = TypeVar("_K")
 

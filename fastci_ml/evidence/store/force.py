@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastci_ml.records.evidence import TRUNK_SCOPE
+from fastci_ml.records.evidence_kinds import TRUNK_SCOPE
 
 
 class Claim(NamedTuple):

@@ -20,7 +20,8 @@ from fastci_ml.evidence.store.texts import (
     split_node_id,
     to_text,
 )
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, Gap, UnitSeen
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, UnitSeen
+from fastci_ml.records.evidence_kinds import Gap
 
 _MASK = (1 << schema.NUMBER_BITS) - 1
 _FROM_RECORD = (

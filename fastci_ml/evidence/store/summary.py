@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fastci_ml.evidence.store import schema
 from fastci_ml.evidence.store.reading import RecordHead, read_heads
-from fastci_ml.records.evidence import Gap
+from fastci_ml.records.evidence_kinds import Gap
 
 _N_WORST = 10
 

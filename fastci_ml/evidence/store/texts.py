@@ -10,7 +10,8 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeAlias, TypeVar
 
 from fastci_ml.errors import EvidenceError
-from fastci_ml.records.evidence import BlockKind, Gap, Provenance, RunFacts
+from fastci_ml.records.evidence import Provenance, RunFacts
+from fastci_ml.records.evidence_kinds import BlockKind, Gap
 from fastci_ml.sources.blocks.block import Block
 
 Text: TypeAlias = str | bytes
@@ -100,7 +101,8 @@ def provenance_from_json(value: str) -> Provenance:
     """Provenance, of which `to_json` wrote the fields; what a later release added is passed over."""
     with _undamaged("where a bundle comes from"):
         given: Mapping[str, Any] = json.loads(value)
-        return Provenance(**{spec.name: given[spec.name] for spec in fields(Provenance)})
+        known = {spec.name: given[spec.name] for spec in fields(Provenance) if spec.name in given}
+        return Provenance(**known)
 
 
 def kind_to_code(kind: BlockKind) -> int:

@@ -9,7 +9,7 @@ from fastci_ml.evidence.store import schema
 from fastci_ml.evidence.store.compaction import compact_scope
 from fastci_ml.evidence.store.postings import unpack
 from fastci_ml.evidence.store.segments import all_segments, bury
-from fastci_ml.records.evidence import TRUNK_SCOPE
+from fastci_ml.records.evidence_kinds import TRUNK_SCOPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

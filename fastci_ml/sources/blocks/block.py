@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 
 # Name of the block that stands for a whole file.
 FILE_BLOCK = "<file>"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.definitions import is_registering, last_name
 from fastci_ml.sources.blocks.describe import describe
 from fastci_ml.sources.blocks.effects import is_effect, is_pure_test, may_raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block
 from fastci_ml.sources.blocks.definitions import (
     asks_for_fixtures,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block, ImportSeen
 
 _MODULE = "<module>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block
 
 _RUN_AT_ONCE = (BlockKind.BINDING, BlockKind.EFFECT)

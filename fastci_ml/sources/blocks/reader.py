@@ -7,7 +7,7 @@ import gc
 import warnings
 from hashlib import blake2b
 
-from fastci_ml.records.evidence import BlockKind
+from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import FILE_BLOCK, Block
 from fastci_ml.sources.blocks.bodies import BodyReader, bound_variables
 from fastci_ml.sources.blocks.functions import Surroundings
