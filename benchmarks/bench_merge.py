@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fastci_ml.evidence.bundle.source_pack import blob_id
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.records.evidence import Capture, Provenance, RunFacts
 from fastci_ml.records.evidence_kinds import CaptureKind

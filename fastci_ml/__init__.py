@@ -5,8 +5,10 @@ Importing the package costs nothing: each public name is loaded when it is first
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+# Each child of a recorded test loads this: even `typing` would take longer than the rest of it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # Public name -> module that defines it.
 _EXPORTS = {
@@ -35,6 +37,8 @@ __all__ = sorted(_EXPORTS)
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(_EXPORTS[name]), name)
 
 

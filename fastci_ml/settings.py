@@ -39,6 +39,13 @@ class Settings:
         Rules of failure classes before the shipped ones, as the file states them; checked where used.
     environ_prefixes : tuple of str
         Beginnings of names of environment variables that change what the tests do: reading one is evidence.
+    children_skipped : tuple of str
+        Shell patterns of commands: such processes do not record, and whoever starts one is incomplete.
+    children_trusted : tuple of str
+        Shell patterns of commands that are no Python (scripts of a shell, make) and start only Python that
+        records: their own processes are not asked for.
+    children_limit : int
+        Of one test so many processes record, and with more it is incomplete; 0 for all.
     min_join_ratio : float
         In [0, 1]. No test is left out while the history knows a smaller share of the collected tests, or a
         smaller share of its results is joined to tests for certain: one test in ten without a history is
@@ -53,6 +60,9 @@ class Settings:
     tables: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     failure_rules: tuple[Any, ...] = ()
     environ_prefixes: tuple[str, ...] = ()
+    children_skipped: tuple[str, ...] = ()
+    children_trusted: tuple[str, ...] = ()
+    children_limit: int = 0
     min_join_ratio: float = 0.9
 
     @property
@@ -90,8 +100,12 @@ _KEYS: dict[str, type] = {
     "tables": dict,
     "failure_rules": list,
     "environ_prefixes": list,
+    "children_skipped": list,
+    "children_trusted": list,
+    "children_limit": int,
     "min_join_ratio": float,
 }
+_LISTS_OF_TEXTS = ("environ_prefixes", "children_skipped", "children_trusted")
 
 
 def find_root(start: Path) -> Path:
@@ -138,17 +152,21 @@ def load_settings(root: Path) -> Settings:
     state_dir = root / table.pop("state_dir", ".fastci")
     tables = MappingProxyType(table.pop("tables", {}))
     rules = tuple(table.pop("failure_rules", ()))
-    prefixes = tuple(table.pop("environ_prefixes", ()))
-    if not all(isinstance(prefix, str) and prefix for prefix in prefixes):
-        raise SettingsError(f"{path}: setting 'environ_prefixes' is {list(prefixes)}, expected texts")
+    texts: dict[str, Any] = {name: _texts(path, name, table.pop(name, ())) for name in _LISTS_OF_TEXTS}
     return Settings(
         root=root,
         state_dir=state_dir,
         tables=tables,
         failure_rules=rules,
-        environ_prefixes=prefixes,
+        **texts,
         **table,
     )
+
+
+def _texts(path: Path, key: str, values: Any) -> tuple[str, ...]:
+    if not all(isinstance(value, str) and value for value in values):
+        raise SettingsError(f"{path}: setting {key!r} is {list(values)}, expected texts")
+    return tuple(values)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -164,8 +182,10 @@ def _check(path: Path, key: str, value: object) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"
         raise SettingsError(f"{path}: unknown setting {key!r}", hint=hint)
     # TOML writes a whole number without a point; a truth is no number though Python counts it as one.
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number if _KEYS[key] is float else isinstance(value, _KEYS[key])):
+    is_usable = {float: is_number, int: is_count}.get(_KEYS[key], isinstance(value, _KEYS[key]))
+    if not is_usable:
         raise SettingsError(
             f"{path}: setting {key!r} is {type(value).__name__}, expected {_KEYS[key].__name__}"
         )

@@ -10,7 +10,8 @@ from pathlib import Path
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
-from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, pack_of
+from fastci_ml.evidence.bundle.source_pack import pack_of
+from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.progress import ProgressHook, silent
 

@@ -17,7 +17,8 @@ from weakref import WeakSet
 
 import pytest
 
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.captures import OpenCapture
+from fastci_ml.evidence.recorder.collector import Collector
 from fastci_ml.evidence.recorder.native import native_readers
 from fastci_ml.records.evidence import RunFacts
 from fastci_ml.records.evidence_kinds import CaptureKind
@@ -122,7 +123,7 @@ class RecordPlugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Before anything is torn down it is still known which fixtures the test used."""
-        if self.collector.is_active:
+        if self._may_record:
             self.collector.guard(self._add_item_fixtures, item)
         return (yield)
 
@@ -133,8 +134,13 @@ class RecordPlugin:
         self.collector.guard(self._run.add, report)
         return report
 
+    @property
+    def _may_record(self) -> bool:
+        # The test may have forked: what goes on in the child is all the doing of that test.
+        return self.collector.may_push and not self.collector.is_child
+
     def _push(self, kind: CaptureKind, label: str) -> OpenCapture | None:
-        if not self.collector.may_push:
+        if not self._may_record:
             return None
         try:
             return self.collector.push(kind, label)
@@ -143,8 +149,7 @@ class RecordPlugin:
             return None
 
     def _pop(self, capture: OpenCapture) -> int | None:
-        # The test may have forked: in the child there is nothing of ours any more.
-        if not self.collector.may_push:
+        if not self._may_record:
             return None
         try:
             return self.collector.pop(capture)
@@ -155,7 +160,7 @@ class RecordPlugin:
     def _end_test(
         self, item: pytest.Item, capture: OpenCapture, started_us: int, threads: WeakSet[threading.Thread]
     ) -> None:
-        if not self.collector.may_push:
+        if not self._may_record:
             return
         capture.uses.update(
             number for node in item.listchain() if (number := self._collected.get(node.nodeid)) is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fastci_ml.errors import FastCIError
+from fastci_ml.evidence.recorder.child_start import is_recorded
 from fastci_ml.evidence.recorder.session import start_recording
 from fastci_ml.execution.record_plugin import RecordPlugin
 from fastci_ml.settings import find_root, load_settings
@@ -53,7 +54,8 @@ def start_recorder(config: pytest.Config, folder: str | None) -> None:
     folder : str or None
         Folder of bundles; None for that of the settings.
     """
-    if config.pluginmanager.has_plugin(NAME):
+    if config.pluginmanager.has_plugin(NAME) or is_recorded():
+        # The second: a test or a command that is recorded runs pytest, all of which is its doing.
         return
     if _is_controller(config):
         config.pluginmanager.register(NotRecording("the workers record, one bundle each"), NAME)

@@ -147,6 +147,8 @@ class ProcessFacts:
         Of that, what recording took at the start and the end, in the process alone.
     peak_rss_bytes : int or None
         Most memory that it held at one time.
+    native_readers : tuple of str
+        As in `RunFacts`.
     """
 
     command: str
@@ -155,6 +157,7 @@ class ProcessFacts:
     cpu_s: float = 0.0
     recorder_s: float = 0.0
     peak_rss_bytes: int | None = None
+    native_readers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +181,13 @@ class RunFacts:
     cpu_s : float or None
         User and system time of the test's process and of the children that it waited for.
     peak_rss_bytes : int or None
-        Most memory that its process held at one time.
+        Most memory that any of its processes held at one time.
     n_gpus, gpu_s, gpu_peak_bytes : int, float, int or None
         Devices held, seconds times part of a device held, most memory held on all of them together.
     gpu_by : str
         How the GPU figures were tied to the test, as `Attribution` has it; empty without any.
+    processes : tuple of str
+        Those that recorded themselves for it, for a person: commands, with rank and world size.
     """
 
     outcome: str
@@ -199,6 +204,7 @@ class RunFacts:
     gpu_s: float | None = None
     gpu_peak_bytes: int | None = None
     gpu_by: str = ""
+    processes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,6 +85,9 @@ _MEANINGS = {
 }
 
 
+# Of a bundle whose one test is a command: all that it touches was touched by its processes.
+COMMAND_BACKEND = "command"
+
 TRUNK_SCOPE = "trunk"
 DIRTY_SCOPE = "dirty"
 

@@ -13,8 +13,10 @@ from bundle_makers import PROVENANCE, provenance, write_small_bundle
 from measured_project import load, measure, write_project
 
 from fastci_ml.cli import app
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.reader import find_bundles
-from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, SourcePack, blob_id, pack_of
+from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
+from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import Capture, RunFacts

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastci_ml.errors import EvidenceError
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.lines import seal
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle, read_bundle
-from fastci_ml.evidence.bundle.source_pack import SourcePack, SourcePackWriter, blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePack
+from fastci_ml.evidence.bundle.source_pack_writer import SourcePackWriter
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, RunFacts
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap

@@ -14,9 +14,10 @@ from bundle_makers import PROVENANCE, Recording, gap_kinds, records_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.lines import seal
 from fastci_ml.evidence.bundle.reader import read_bundle
-from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX, blob_id
+from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.merge import capture_sums
 from fastci_ml.evidence.merge.merge import merge_bundles
@@ -76,7 +77,7 @@ def test_what_is_cut_off_is_incomplete_and_keeps_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_sums, "MAX_STEPS", 20)
-    monkeypatch.setattr("fastci_ml.evidence.merge.bundle_evidence.MAX_STEPS", 20)
+    monkeypatch.setattr("fastci_ml.evidence.merge.bundle_parts.MAX_STEPS", 20)
     recording = _recording(tmp_path)
     helper = recording.capture(CaptureKind.FIXTURE, "f", recording.code(TEST, "helper"))
     for place in range(9):

@@ -49,7 +49,8 @@ TEST = "tests/test_model.py"
 _MERGE = f"""
 import sys
 from pathlib import Path
-from fastci_ml.evidence.bundle.lines import unseal, seal
+from fastci_ml.evidence.bundle.lines import seal
+from fastci_ml.evidence.bundle.unseal import unseal
 from fastci_ml.evidence.merge.merge import merge_bundles
 assert unseal(seal(["file", 0, "\\udcff", None])) == ["file", 0, "\\udcff", None]
 for text in ("[" * 100_000, '["a",' + "[" * 50_000 + "]" * 50_000 + "]", '["a",' + "9" * 10_000 + "]"):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from bundle_makers import STARTED_US, Recording, gap_kinds, names, records_of
 
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
-from fastci_ml.evidence.bundle.source_pack import SourcePack, blob_id, pack_of
+from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
 from fastci_ml.records.evidence import FileSeen, RunFacts

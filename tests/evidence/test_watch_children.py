@@ -341,14 +341,13 @@ def test_who_starts_what_may_be_python_is_incomplete(watched, name):
 
 
 def test_gap_names_the_program(watched):
-    (detail,) = {detail for gap, detail in watched.capture("check_python").gaps if gap is CHILD}
+    (detail,) = {detail for _, detail in watched.capture("check_python").children}
     assert detail.endswith("-c")
-    assert ("os.fork") in {detail for _, detail in watched.capture("check_fork").gaps}
+    assert {detail for _, detail in watched.capture("check_fork").children} == {"os.fork"}
 
 
 def test_gap_says_what_lives_on(watched):
-    details = {detail for gap, detail in watched.capture("check_beside_the_server").gaps if gap is CHILD}
-    (detail,) = details
+    (detail,) = {detail for _, detail in watched.capture("check_beside_the_server").children}
     # Of a process that has just begun, the words of its command may not be there yet.
     assert detail.startswith("lives on: python")
 

@@ -6,7 +6,7 @@ import pytest
 from interpreters import VERSIONS, python_or_skip
 from watched_programs import watch_program
 
-from fastci_ml.evidence.bundle.source_pack import blob_id
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.records.evidence_kinds import CaptureKind
 
 PROGRAM = """

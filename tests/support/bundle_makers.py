@@ -8,8 +8,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.reader import Bundle, read_bundle
-from fastci_ml.evidence.bundle.source_pack import blob_id
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand

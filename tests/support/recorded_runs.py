@@ -13,8 +13,8 @@ from pathlib import Path
 
 import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
-from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.merge.bundle_evidence import build_records
+from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
 from fastci_ml.records.evidence import EvidenceRecord
 from fastci_ml.records.evidence_kinds import Gap
 
@@ -38,12 +38,13 @@ def pure_packages(folder: Path) -> Path:
 
 @dataclass(slots=True, kw_only=True)
 class RecordedRun:
-    """What a run left behind."""
+    """What a run left behind; of bundles those of pytest, and those of processes that were started."""
 
     root: Path
     status: int
     output: str
     bundles: list[Bundle]
+    children: list[Bundle]
     records: dict[str, EvidenceRecord]
 
     def units(self, node_id: str) -> set[str]:
@@ -114,12 +115,20 @@ def record(
     )
     folder = root / ".fastci" / "bundles"
     bundles = [read_bundle(file) for file in find_bundles([folder])] if folder.is_dir() else []
+    roots = [bundle for bundle in bundles if not bundle.provenance.parent]
+    children = [bundle for bundle in bundles if bundle.provenance.parent]
+    sources = SourcesAtHand([bundle.path for bundle in bundles], root / "no working tree")
     records = {
         record.node_id: record
-        for bundle in bundles
-        for pack in [SourcePack(pack_of(bundle.path))]
-        for record in build_records(bundle, lambda _path, blob, pack=pack: pack.get(blob)).records()
+        for bundle in roots
+        for below in [[one for one in children if one.provenance.parent == bundle.provenance.bundle_id]]
+        for record in build_records(bundle, sources, children=below).records()
     }
     return RecordedRun(
-        root=root, status=done.returncode, output=done.stdout, bundles=bundles, records=records
+        root=root,
+        status=done.returncode,
+        output=done.stdout,
+        bundles=roots,
+        children=children,
+        records=records,
     )

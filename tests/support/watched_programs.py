@@ -22,6 +22,7 @@ from pathlib import Path
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
+from fastci_ml.evidence.recorder.family import Family
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.evidence.recorder.watches import make_watches
 from fastci_ml.records.evidence import Provenance, RunFacts
@@ -39,7 +40,10 @@ def main():
     )
     files = ProjectFiles(root, [root / ".fastci"], started_ns, writer.sources)
     collector = Collector(backend, files, writer)
-    collector.watches = make_watches(collector, environ_prefixes=prefixes)
+    texts = dict(session_id="s", lane="l", scope="trunk", commit="", tree="", job="", parent="b")
+    lists = dict(outside=(str(root / ".fastci"),), environ_prefixes=prefixes, skipped=(), trusted=())
+    family = Family(top=str(root), bundles=str(root / ".fastci"), limit=0, **texts, **lists)
+    collector.watches = make_watches(collector, family)
     sys.path.insert(0, str(root))
     exec(before)
     collector.start()
@@ -100,8 +104,10 @@ class Watched:
         return {self.bundle.files[number].path for number in self.capture(label, kind).imports}
 
     def gaps(self, label: str) -> set[Gap]:
-        """Why it is incomplete, with what it stands on."""
-        return {gap for one in self.all_captures(label) for gap, _ in one.gaps}
+        """Why it is incomplete, with what it stands on; as if none of its processes had recorded."""
+        captures = self.all_captures(label)
+        unseen = {Gap.CHILD_WITHOUT_RECORD} if any(one.children for one in captures) else set()
+        return unseen | {gap for one in captures for gap, _ in one.gaps}
 
     def codes(self, label: str) -> set[str]:
         """Names of what it ran, with what it stands on."""
@@ -163,5 +169,6 @@ def watch_program(
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
-    (path,) = find_bundles([root / ".fastci"])
-    return Watched(root, read_bundle(path), done.stdout)
+    bundles = [read_bundle(path) for path in find_bundles([root / ".fastci"])]
+    (bundle,) = [one for one in bundles if not one.provenance.parent]
+    return Watched(root, bundle, done.stdout)

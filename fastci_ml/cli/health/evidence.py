@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fastci_ml.cli.health.finding import Finding, ok, problem, warning
 from fastci_ml.errors import EvidenceError
-from fastci_ml.evidence.bundle.lines import unseal
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
+from fastci_ml.evidence.bundle.unseal import unseal
 from fastci_ml.evidence.overview import EvidenceOverview, view_evidence
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.settings import Settings

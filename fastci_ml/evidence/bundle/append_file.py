@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 from os import fstat, fsync, getpid, write
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What is called while tests run is bound early: they may put something else in its place.
 
 # The lowest number of our descriptor: those below it are closed and taken again by whoever redirects output.
 _MIN_HANDLE = 64
+_close = os.close
 
 
 class AppendFile:
@@ -18,7 +22,7 @@ class AppendFile:
 
     Parameters
     ----------
-    path : Path
+    path : Path or str
         Must not exist.
 
     Raises
@@ -27,7 +31,7 @@ class AppendFile:
         If the file cannot be written; also from `append` and `close`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self.path = path
         # Closed on exec, so that no child program can hold it open.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
@@ -54,11 +58,12 @@ class AppendFile:
         while written < len(data):
             written += write(self._handle, data[written:])
 
-    def close(self) -> None:
-        """Wait until it is on the disk."""
+    def close(self, *, wait: bool = True) -> None:
+        """Let go of it; with `wait`, once it is on the disk."""
         self._check_handle()
-        fsync(self._handle)
-        os.close(self._handle)
+        if wait:
+            fsync(self._handle)
+        _close(self._handle)
 
     def _check_handle(self) -> None:
         """Refuse another file: a test may have closed ours and been given its number."""

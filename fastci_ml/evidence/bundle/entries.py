@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from fastci_ml.errors import EvidenceError
-from fastci_ml.evidence.bundle.lines import SCHEMA, unseal
+from fastci_ml.evidence.bundle.lines import SCHEMA
+from fastci_ml.evidence.bundle.unseal import unseal
 from fastci_ml.records.evidence import (
     Capture,
     CodeSeen,
@@ -169,7 +170,7 @@ def _add_run(bundle: Bundle, line: list[Any]) -> None:
         known[name] = _seconds(known.get(name))
     for name in ("peak_rss_bytes", "n_gpus", "gpu_peak_bytes"):
         known[name] = _count_or_none(known.get(name))
-    for name in ("native_readers", "notes"):
+    for name in ("native_readers", "notes", "processes"):
         known[name] = _texts(known.get(name, []))
     if type(known.get("is_doctest", False)) is not bool:
         raise TypeError
@@ -205,7 +206,13 @@ def _add_process(bundle: Bundle, line: list[Any]) -> None:
         cpu_s=_seconds(facts.get("cpu_s")) or 0.0,
         recorder_s=_seconds(facts.get("recorder_s")) or 0.0,
         peak_rss_bytes=_count_or_none(facts.get("peak_rss_bytes")),
+        native_readers=_texts(facts.get("native_readers", [])),
     )
+
+
+def _add_exec(bundle: Bundle, line: list[Any]) -> None:
+    _, detail = line
+    bundle.became = _text(detail)
 
 
 def _add_edge(bundle: Bundle, line: list[Any]) -> None:
@@ -221,5 +228,6 @@ _READERS: dict[str, Callable[[Bundle, list[Any]], None]] = {
     "capture": _add_capture,
     "ran": _add_run,
     "process": _add_process,
+    "exec": _add_exec,
     "edge": _add_edge,
 }

@@ -10,6 +10,7 @@ it is; numbers are given by the bundle, from 0, for each kind of thing on its ow
 ``["code", n, file, qualname, first line]``    code object n
 ``["capture", n, kind, label, {parts}]``       what ran in one stretch; the same n again adds to it
 ``["ran", n, {facts}]``                        the test of capture n has ended; fields of `RunFacts`
+``["exec", what it is]``                       another program takes the place of this one, if nothing follows
 ``["process", {facts}]``                       a child is about to end; fields of `ProcessFacts`
 ``["edge", importer file, imported file]``     a module of the repository imported another
 ``["end", number of lines before]``            last line: the process closed its bundle itself
@@ -18,9 +19,14 @@ it is; numbers are given by the bundle, from 0, for each kind of thing on its ow
 
 from __future__ import annotations
 
-import json
-import zlib
-from typing import Any
+# Bound early: a test may put something in the place of these. The C encoder by itself, for the module around
+# it takes longer to load than all else that a recorded child does at its start.
+from _json import encode_basestring_ascii, make_encoder
+from zlib import crc32
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SCHEMA = "fastci.bundle/1"
 SUFFIX = ".fastci-bundle"
@@ -28,13 +34,13 @@ SUFFIX = ".fastci-bundle"
 MAX_LINE_BYTES = 16 << 20
 
 
-class _Encoder(json.JSONEncoder):
-    # Bound early: a test may put something in the place of these.
-    encode = json.JSONEncoder.encode
-    iterencode = json.JSONEncoder.iterencode
+def _refuse(value: object) -> Any:
+    raise TypeError(f"{type(value).__name__} has no place on a line")
 
 
-_encode = _Encoder(separators=(",", ":")).encode
+# Without a look for circles, indents and sorting. In ASCII: lone surrogates, which odd paths and ids hold,
+# survive as escapes.
+_encode = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
 
 
 def seal(line: list[Any]) -> bytes:
@@ -45,28 +51,5 @@ def seal(line: list[Any]) -> bytes:
     >>> seal(["end", 1])
     b'c2748001 ["end",1]\n'
     """
-    # ASCII: lone surrogates, which odd paths and ids hold, survive as escapes.
-    body = _encode(line).encode("ascii")
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def unseal(line: bytes) -> list[Any] | None:
-    """Inverse of `seal`; None for anything that is not a whole line of ours.
-
-    Examples
-    --------
-    >>> unseal(seal(["end", 1]))
-    ['end', 1]
-    >>> unseal(seal(["end", 1])[:-3]) is None
-    True
-    """
-    if len(line) < 11 or line[8:9] != b" " or line[-1:] != b"\n":
-        return None
-    body = line[9:-1]
-    if b"%08x" % zlib.crc32(body) != line[:8]:
-        return None
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) and value and isinstance(value[0], str) else None
+    body = "".join(_encode(line, 0)).encode("ascii")
+    return b"%08x %s\n" % (crc32(body), body)

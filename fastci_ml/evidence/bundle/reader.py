@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from fastci_ml.errors import EvidenceError, ReportError
 from fastci_ml.evidence.bundle.entries import add_line, parse_provenance
-from fastci_ml.evidence.bundle.lines import MAX_LINE_BYTES, SUFFIX, unseal
+from fastci_ml.evidence.bundle.lines import MAX_LINE_BYTES, SUFFIX
+from fastci_ml.evidence.bundle.unseal import unseal
 from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, ProcessFacts, Provenance, RunFacts
 from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.regular_files import open_regular
@@ -38,6 +39,8 @@ class Bundle:
         What holds for the whole bundle: no end mark, torn lines.
     process : ProcessFacts or None
         What a child said of itself at its end.
+    became : str or None
+        Where another program took the place of this one: what it is if it may run Python, else empty.
     digest : str
         SHA-256 of the bytes that were read, hexadecimal.
     n_bytes : int
@@ -53,6 +56,7 @@ class Bundle:
     edges: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[Gap, str]] = field(default_factory=list)
     process: ProcessFacts | None = None
+    became: str | None = None
     digest: str = ""
     n_bytes: int = 0
 
@@ -150,6 +154,8 @@ def _read(path: Path, lines: _Lines) -> Bundle:
             end = line[1] if len(line) == 2 and type(line[1]) is int else -1
             continue
         n_lines += 1
+        # It failed to become another program if it went on writing.
+        bundle.became = None
         try:
             add_line(bundle, line)
         except (KeyError, IndexError, TypeError, ValueError):
@@ -158,7 +164,7 @@ def _read(path: Path, lines: _Lines) -> Bundle:
     name = f"bundle {bundle.provenance.bundle_id}"
     if n_torn or (end is not None and end != n_lines):
         bundle.gaps.append((Gap.TORN_LINE, f"{name}: {n_torn or 'some'} lines damaged or missing"))
-    if end is None:
+    if end is None and bundle.became is None:
         bundle.gaps.append((Gap.NO_END_MARK, name))
     bundle.digest = lines.digest.hexdigest()
     bundle.n_bytes = lines.n_bytes

@@ -13,35 +13,22 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from hashlib import sha1
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
-from zlib import compress, decompressobj
+from zlib import decompressobj
 from zlib import error as ZlibError  # noqa: N812  zlib's own name says nothing here
 
 from fastci_ml.errors import ReportError
-from fastci_ml.evidence.bundle.append_file import AppendFile
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.evidence.bundle.lines import SUFFIX
+from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.sources.regular_files import open_regular
 
-PACK_SUFFIX = ".fastci-sources"
 _head_of = re.compile(rb"([0-9a-f]{40}) ([0-9]{1,12})\n").fullmatch
 _MAX_HEAD_BYTES = 40 + 1 + 12 + 1
 # A process runs thousands of files; what a pack can ask of memory is bounded.
 _MAX_ENTRIES = 250_000
-
-
-def blob_id(content: bytes) -> str:
-    """Git's id of a blob of this content.
-
-    Examples
-    --------
-    >>> blob_id(b"")
-    'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
-    """
-    # A name of content, not a protection: git's own choice.
-    return sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
 
 
 def pack_of(bundle: Path) -> Path:
@@ -53,42 +40,6 @@ def pack_of(bundle: Path) -> Path:
     '7-ab.fastci-sources'
     """
     return bundle.with_name(bundle.name.removesuffix(SUFFIX) + PACK_SUFFIX)
-
-
-class SourcePackWriter:
-    """The pack of this process.
-
-    Parameters
-    ----------
-    path : Path
-        Must not exist.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; also from `put`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = AppendFile(path)
-        self._known: set[str] = set()
-        self._is_torn = False
-
-    def put(self, blob: str, content: bytes) -> None:
-        """Keep a content, once."""
-        if blob in self._known or not self._file.is_ours:
-            return
-        if self._is_torn:
-            raise OSError(f"{self._file.path}: an earlier source could not be written whole")
-        packed = compress(content, 1)
-        self._is_torn = True
-        self._file.append(b"%b %d\n%b" % (blob.encode("ascii"), len(packed), packed))
-        self._is_torn = False
-        self._known.add(blob)
-
-    def close(self) -> None:
-        """Wait until all is on the disk."""
-        self._file.close()
 
 
 class SourcePack:
@@ -106,6 +57,9 @@ class SourcePack:
         self._places: dict[str, tuple[int, int]] = {}
         with contextlib.suppress(ReportError, OSError), open_regular(path) as stream:
             self._places = dict(islice(_entries(stream), _MAX_ENTRIES))
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
 
     def get(self, blob: str, max_bytes: int = 64 << 20) -> bytes | None:
         """Content of a blob; None when it is not here, damaged, or larger than `max_bytes`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastci_ml.errors import ReportError
-from fastci_ml.evidence.bundle.source_pack import blob_id
+from fastci_ml.evidence.bundle.blob_id import blob_id
 from fastci_ml.records.evidence import FileSeen, UnitSeen
 from fastci_ml.records.evidence_kinds import BlockKind
 from fastci_ml.sources.blocks.block import Block

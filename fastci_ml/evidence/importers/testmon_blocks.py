@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-from fastci_ml.evidence.bundle.source_pack import blob_id
+from fastci_ml.evidence.bundle.blob_id import blob_id
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -1,22 +1,18 @@
-"""From one bundle to the records of its tests."""
+"""From the bundle of a recorded process, and those of its children, to the records of its tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fastci_ml.evidence.bundle.reader import Bundle
 from fastci_ml.evidence.merge.block_names import simple_name
-from fastci_ml.evidence.merge.capture_sums import ENDLESS, MAX_STEPS, CaptureSum, CaptureSums, add_up
-from fastci_ml.evidence.merge.code_units import CodeUnits
-from fastci_ml.evidence.merge.import_evidence import ImportEvidence
-from fastci_ml.evidence.merge.memo_rule import MemoRule
+from fastci_ml.evidence.merge.bundle_parts import BundleParts
+from fastci_ml.evidence.merge.processes import Processes, Window, windows_of
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourceReader
-from fastci_ml.evidence.merge.static_imports import StaticImports
-from fastci_ml.evidence.merge.worker_threads import BLIND_BACKENDS, WorkerThreadRule
 from fastci_ml.evidence.store.batch import MergedBundle
-from fastci_ml.records.evidence import EvidenceRecord, FileSeen, RunFacts, UnitSeen
-from fastci_ml.records.evidence_kinds import CaptureKind, Gap
+from fastci_ml.records.evidence import EvidenceRecord, FileSeen, ProcessFacts, RunFacts, UnitSeen
+from fastci_ml.records.evidence_kinds import COMMAND_BACKEND, Gap
 from fastci_ml.records.ids import split_node_id
 from fastci_ml.records.outcomes import Outcome
 from fastci_ml.sources.blocks.block import Block
@@ -27,11 +23,12 @@ _RAN_THROUGH = frozenset({Outcome.PASSED, Outcome.XPASSED})
 # Of one kind, of which the rest is counted; and characters of each.
 _MAX_DETAILS = 3
 _MAX_DETAIL = 300
+_MAX_PROCESSES = 20
 
 
 @dataclass(slots=True)
 class BundleEvidence:
-    """What one bundle says.
+    """What one bundle says, with those of the processes that were started from it.
 
     Attributes
     ----------
@@ -43,12 +40,18 @@ class BundleEvidence:
         Lane, path of the importing and of the imported file.
     import_units : frozenset of (str, str, UnitSeen)
         Lane, path of a module, a unit that was executed while it was imported.
+    n_processes : int
+        Children whose bundles are at hand.
+    recorder_s : float
+        CPU time that recording took in those that came to their end.
     """
 
     merged: MergedBundle
     file_versions: Mapping[tuple[str, str], tuple[Block, ...]]
     edges: frozenset[tuple[str, str, str]]
     import_units: frozenset[tuple[str, str, UnitSeen]]
+    n_processes: int
+    recorder_s: float
     _records: _Records
 
     def records(self) -> Iterator[EvidenceRecord]:
@@ -60,6 +63,7 @@ def build_records(
     bundle: Bundle,
     sources: SourceReader,
     *,
+    children: Iterable[Bundle] = (),
     exists: Callable[[str], bool] | None = None,
     parsed: ParsedSources | None = None,
 ) -> BundleEvidence:
@@ -68,9 +72,11 @@ def build_records(
     Parameters
     ----------
     bundle : Bundle
-        As it was read.
+        As it was read; that of an outermost process.
     sources : callable
         Content of a file by path and blob id; None where it is not at hand.
+    children : iterable of Bundle
+        Those of the processes that were started from it, directly or not; each is gone through once.
     exists : callable, optional
         Whether a path is a file of the repository, also if the bundle does not name it: what import
         statements may name.
@@ -80,19 +86,26 @@ def build_records(
     Returns
     -------
     BundleEvidence
-        The same for the same bundle, sources and files.
+        The same for the same bundles, sources and files.
     """
-    code_units = CodeUnits(bundle, parsed or ParsedSources(), sources)
-    memos = MemoRule(code_units)
-    sums = CaptureSums(code_units, memos.code_memos)
-    paths = {seen.path for seen in bundle.files.values()}
-    static = StaticImports(
-        paths.__contains__ if exists is None else lambda path: path in paths or exists(path)
-    )
-    imports = ImportEvidence(code_units, sums, memos, static)
-    is_blind = bundle.provenance.backend in BLIND_BACKENDS
-    threads = WorkerThreadRule(code_units, static) if is_blind else None
+    parsed = parsed or ParsedSources()
+    parts = BundleParts(bundle, sources, exists=exists, parsed=parsed)
     lane = bundle.provenance.lane
+    file_versions = dict(parts.file_versions)
+    edges = {(lane, *edge) for edge in parts.edges}
+    import_units = {(lane, path, unit) for path, unit in parts.import_units()}
+    facts: list[ProcessFacts | None] = []
+
+    def taken_apart() -> Iterator[BundleParts]:
+        for child in children:
+            of_child = BundleParts(child, sources, exists=exists, parsed=parsed)
+            file_versions.update(of_child.file_versions)
+            edges.update((lane, *edge) for edge in of_child.edges)
+            import_units.update((lane, path, unit) for path, unit in of_child.import_units())
+            facts.append(child.process)
+            yield of_child
+
+    records = _Records(parts, taken_apart())
     return BundleEvidence(
         merged=MergedBundle(
             provenance=bundle.provenance,
@@ -101,73 +114,62 @@ def build_records(
             gaps=_shortened(dict.fromkeys(bundle.gaps)),
             n_bytes=bundle.n_bytes,
         ),
-        file_versions={
-            (file.seen.path, file.seen.blob): file.blocks.blocks
-            for file in code_units.distinct_files
-            if file.blocks is not None and file.seen.blob is not None
-        },
-        edges=frozenset((lane, *edge) for edge in imports.edges),
-        import_units=frozenset((lane, path, unit) for path, unit in imports.units()),
-        _records=_Records(bundle, sums, memos, imports, threads),
+        file_versions=file_versions,
+        edges=frozenset(edges),
+        import_units=frozenset(import_units),
+        n_processes=len(facts),
+        recorder_s=sum(one.recorder_s for one in facts if one is not None),
+        _records=records,
     )
 
 
 class _Records:
-    def __init__(
-        self,
-        bundle: Bundle,
-        sums: CaptureSums,
-        memos: MemoRule,
-        imports: ImportEvidence,
-        threads: WorkerThreadRule | None,
-    ) -> None:
-        self._bundle = bundle
-        self._sums = sums
-        self._memos = memos
-        self._imports = imports
-        self._threads = threads
-        self._attempts: dict[str, list[int]] = {}
-        self._file_by_path: dict[str, FileSeen] = {}
-        sessions = []
-        for number in sorted(bundle.captures):
-            capture = bundle.captures[number]
-            if capture.kind is CaptureKind.TEST:
-                self._attempts.setdefault(capture.label, []).append(number)
-            elif capture.kind is CaptureKind.SESSION:
-                sessions.append(number)
-        for _, seen in sorted(bundle.files.items()):
-            self._file_by_path[seen.path] = seen
-        base = add_up([*map(sums.own, sessions), sums.below(sessions)])
-        # Conftests of all folders are loaded by one process; a test stands on those around it.
-        roots = frozenset(path for path in base.roots if not _is_conftest(path)) | imports.plugins
-        self._base = replace(base, roots=roots)
+    def __init__(self, parts: BundleParts, children: Iterable[BundleParts]) -> None:
+        self._parts = parts
+        self._bundle = parts.bundle
+        runs = self._bundle.runs
+        starts = [
+            (label, runs[number].started_us)
+            for label, numbers in parts.tests.items()
+            for number in numbers
+            if number in runs
+        ]
+        windows = list(windows_of(starts))
+        self._windows: dict[str, list[Window]] = {}
+        for window in windows:
+            self._windows.setdefault(window.label, []).append(window)
+        booked = [name for capture in self._bundle.captures.values() for name, _ in capture.children]
+        self._processes = Processes(children, windows, booked)
 
     def all(self) -> Iterator[EvidenceRecord]:
-        for label in sorted(self._attempts):
-            yield self._record(label, self._attempts[label])
+        for label in sorted(self._parts.tests):
+            yield self._record(label, self._parts.tests[label])
 
     def _record(self, node_id: str, attempts: list[int]) -> EvidenceRecord:
         bundle, provenance = self._bundle, self._bundle.provenance
-        parts = split_node_id(node_id)
+        path, names = split_node_id(node_id).path, split_node_id(node_id).names[-1:]
         facts, fact_gaps = self._facts(attempts)
-        own = add_up([self._sums.own(number) for number in attempts])
-        total, imported = own, CaptureSum(gaps={ENDLESS: None})
-        units, roots = own.units, own.roots | self._own_roots(parts.path)
-        if self._sums.n_steps < MAX_STEPS:
-            total = add_up([own, self._sums.below(attempts), self._base])
-            if total.memos:
-                total = add_up([total, self._memos.served(total.memos, attempts[-1])])
-            units, roots = self._with_unseen(total), roots | total.roots
-            imported = self._imports.behind(roots, units)
-            self._sums.n_steps += len(units) + total.n_things + imported.n_things
-        gaps = {**dict.fromkeys(bundle.gaps), **total.gaps, **imported.gaps, **fact_gaps}
-        reads = {bundle.files[number] for number in total.reads | imported.reads}
-        if facts.is_doctest or not parts.path.endswith(".py"):
+        whole = self._parts.of_tests(attempts, self._own_roots(path))
+        found = self._processes.of_test(whole.children, self._window(node_id, attempts))
+        others = found.whole
+        gaps = {**dict.fromkeys(bundle.gaps), **whole.gaps, **others.gaps, **fact_gaps}
+        reads = set(whole.reads | others.reads)
+        own_units = whole.own_units | others.units
+        if provenance.backend == COMMAND_BACKEND:
+            if not own_units:
+                gaps[Gap.OWN_UNIT_MISSING, "none of its processes ran code of the repository"] = None
+        elif facts.is_doctest or not path.endswith(".py"):
             # Text is run: it has no unit, and is compared as a file.
-            reads.add(self._file_by_path.get(parts.path, FileSeen(path=parts.path, blob=None)))
-        elif not _has_own_unit(own.units, parts.path, parts.names[-1:]):
+            reads.add(self._parts.file_by_path.get(path, FileSeen(path=path, blob=None)))
+        elif not _has_own_unit(own_units, path, names):
             gaps[Gap.OWN_UNIT_MISSING, ""] = None
-        ran = [bundle.runs[number] for number in attempts if number in bundle.runs]
+        readers = [
+            name
+            for number in attempts
+            if number in bundle.runs
+            for name in bundle.runs[number].native_readers
+        ]
+        readers += [name for one in found.facts for name in one.native_readers]
         return EvidenceRecord(
             node_id=node_id,
             lane=provenance.lane,
@@ -175,21 +177,22 @@ class _Records:
             commit=provenance.commit,
             recorded_us=facts.started_us,
             backend=provenance.backend,
-            units=units,
+            units=whole.units | others.units,
             reads=frozenset(reads),
-            listings=frozenset(bundle.files[number] for number in total.listings | imported.listings),
-            roots=roots,
-            environ=total.environ | imported.environ,
-            native_readers=tuple(dict.fromkeys(name for one in ran for name in one.native_readers)),
+            listings=whole.listings | others.listings,
+            roots=whole.roots | others.roots,
+            environ=whole.environ | others.environ,
+            native_readers=tuple(dict.fromkeys(readers)),
             gaps=_shortened(gaps),
-            facts=facts,
+            facts=_with_processes(facts, found.facts, found.shown),
         )
 
-    def _with_unseen(self, total: CaptureSum) -> frozenset[UnitSeen]:
-        """Units with those that may have run on threads which nobody sees."""
-        if self._threads is None:
-            return total.units
-        return total.units.union(*map(self._threads.of_file, total.files))
+    def _window(self, node_id: str, attempts: list[int]) -> Window | None:
+        """When a test ran, from its first attempt to its last; None if one did not come to its end."""
+        windows = self._windows.get(node_id, [])
+        if len(windows) < len(attempts):
+            return None
+        return Window(node_id, windows[0].start_us, windows[-1].end_us)
 
     def _facts(self, attempts: list[int]) -> tuple[RunFacts, dict[tuple[Gap, str], None]]:
         """Facts of the last attempt, and what they say of completeness."""
@@ -203,19 +206,26 @@ class _Records:
 
     def _own_roots(self, path: str) -> set[str]:
         """Module of a test, and what is loaded with it: conftests and packages of the folders around it."""
-        found = {path} if path.endswith(".py") or path in self._file_by_path else set()
+        known = self._parts.file_by_path
+        found = {path} if path.endswith(".py") or path in known else set()
         folder = path
         while folder:
             folder = folder.rpartition("/")[0]
             for name in ("conftest.py", "__init__.py"):
                 beside = f"{folder}/{name}" if folder else name
-                if beside in self._file_by_path:
+                if beside in known:
                     found.add(beside)
         return found
 
 
-def _is_conftest(path: str) -> bool:
-    return path.rpartition("/")[2] == "conftest.py"
+def _with_processes(facts: RunFacts, others: list[ProcessFacts], shown: tuple[str, ...]) -> RunFacts:
+    if not shown:
+        return facts
+    all_peaks = [facts.peak_rss_bytes, *(one.peak_rss_bytes for one in others)]
+    peaks = [peak for peak in all_peaks if peak is not None]
+    if len(shown) > _MAX_PROCESSES:
+        shown = (*shown[:_MAX_PROCESSES], f"and {len(shown) - _MAX_PROCESSES} more")
+    return replace(facts, peak_rss_bytes=max(peaks, default=None), processes=shown)
 
 
 def _has_own_unit(units: frozenset[UnitSeen], path: str, names: tuple[str, ...]) -> bool:

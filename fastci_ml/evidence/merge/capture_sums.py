@@ -37,6 +37,8 @@ class CaptureSum:
         A bit for each memo that it may have been served from.
     gaps : dict of (Gap, str)
         A dict for its order.
+    children : dict of str to str
+        Processes that may have worked for it, by name, with a detail for a person.
     """
 
     units: frozenset[UnitSeen] = frozenset()
@@ -47,12 +49,13 @@ class CaptureSum:
     environ: frozenset[str] = frozenset()
     memos: int = 0
     gaps: dict[tuple[Gap, str], None] = field(default_factory=dict)
+    children: dict[str, str] = field(default_factory=dict)
 
     @property
     def n_things(self) -> int:
         """How much there is to hand on."""
         kinds = (self.units, self.files, self.reads, self.listings, self.roots, self.environ, self.gaps)
-        return 1 + sum(map(len, kinds))
+        return 1 + sum(map(len, kinds)) + len(self.children)
 
 
 def add_up(sums: Iterable[CaptureSum]) -> CaptureSum:
@@ -71,6 +74,7 @@ def add_up(sums: Iterable[CaptureSum]) -> CaptureSum:
     for part in parts:
         total.memos |= part.memos
         total.gaps |= part.gaps
+        total.children |= part.children
     return total
 
 
@@ -123,6 +127,7 @@ class CaptureSums:
             roots=frozenset(bundle.files[file].path for file in capture.imports | modules),
             environ=capture.environ,
             gaps=gaps,
+            children=dict(capture.children),
         )
         for code in capture.codes & self._code_memos.keys():
             total.memos |= self._code_memos[code]

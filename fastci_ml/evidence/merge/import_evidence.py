@@ -130,4 +130,4 @@ class ImportEvidence:
 
 
 def _matters(found: CaptureSum) -> bool:
-    return bool(found.reads or found.listings or found.environ or found.gaps)
+    return bool(found.reads or found.listings or found.environ or found.gaps or found.children)

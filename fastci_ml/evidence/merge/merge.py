@@ -6,7 +6,7 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from fastci_ml.evidence.bundle.reader import (
     read_bundle,
 )
 from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records
+from fastci_ml.evidence.merge.families import Family, State, digest_of, families_of
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence import EvidenceRecord, Provenance
+from fastci_ml.records.evidence import EvidenceRecord
 from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.records.progress import ProgressHook, silent
 
@@ -51,6 +52,12 @@ class MergeSummary:
         Older records that they took the place of; records that something newer was there for.
     n_complete : int
         Tests, one for each bundle that ran it, whose record is complete.
+    n_processes : int
+        Processes that tests started whose bundles were merged with those of their tests.
+    recorder_s : float
+        CPU seconds that recording took in these.
+    n_waiting : int
+        Bundles of processes without that of the tests which started them: they wait for it.
     gaps : Counter of Gap
         Tests, counted the same way, whose record has the gap.
     problems : list of str
@@ -64,6 +71,9 @@ class MergeSummary:
     n_superseded: int = 0
     n_outdated: int = 0
     n_complete: int = 0
+    n_processes: int = 0
+    recorder_s: float = 0.0
+    n_waiting: int = 0
     gaps: Counter[Gap] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
@@ -111,49 +121,27 @@ def merge_bundles(
         merge.add_problem(f"{', '.join(map(str, paths))}: no bundle found")
         return merge.summary
     with EvidenceStore.open(store_path, create=True) as store:
-        states = list(merge.new_states(found, store))
+        families = list(merge.new_families(found, store))
         n_done = 0
-        for chunk in _chunks(states):
-            progress("merge", n_done, len(states))
+        for chunk in _chunks(families):
+            progress("merge", n_done, len(families))
             merge.add_chunk(chunk, store)
             n_done += len(chunk)
-        progress("merge", n_done, len(states))
+        progress("merge", n_done, len(families))
     return merge.summary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _State:
-    """One state of a bundle: a file that was looked at and not yet taken apart."""
-
-    path: Path
-    provenance: Provenance
-    digest: str
-    n_bytes: int
-
-    @property
-    def group(self) -> tuple[str, ...]:
-        """Bundles that stand on the same sources."""
-        given = self.provenance
-        return (given.lane, given.scope, given.commit, given.tree)
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """As they are merged: groups together, states of one bundle together, the largest first."""
-        given = self.provenance
-        return (*self.group, given.session_id, given.bundle_id, -self.n_bytes, self.digest)
-
-
-def _chunks(states: Iterable[_State]) -> Iterator[list[_State]]:
-    """States for one transaction each. All those of one bundle are in one."""
-    for _, group in groupby(sorted(states, key=lambda state: state.order), key=lambda state: state.group):
-        chunk: list[_State] = []
-        for _, same in groupby(group, key=lambda state: state.provenance.bundle_id):
-            of_one = list(same)
-            n_bytes = sum(state.n_bytes for state in chunk) + of_one[0].n_bytes
-            if chunk and (len(chunk) >= _MAX_BUNDLES or n_bytes > _MAX_BYTES):
+def _chunks(families: Iterable[Family]) -> Iterator[list[Family]]:
+    """Families for one transaction each, of bundles that stand on the same sources."""
+    for _, group in groupby(sorted(families, key=lambda one: one.order), key=lambda one: one.group):
+        chunk: list[Family] = []
+        n_bytes = 0
+        for family in group:
+            if chunk and (len(chunk) >= _MAX_BUNDLES or n_bytes + family.n_bytes > _MAX_BYTES):
                 yield chunk
-                chunk = []
-            chunk += of_one
+                chunk, n_bytes = [], 0
+            chunk.append(family)
+            n_bytes += family.n_bytes
         yield chunk
 
 
@@ -174,8 +162,9 @@ class _Merge:
             "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
         )
 
-    def new_states(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[_State]:
-        """Files that the store does not have as they are; of equal copies the first."""
+    def new_families(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[Family]:
+        """Families of bundles that the store does not have as they are."""
+        states: list[State] = []
         seen: set[tuple[str, str]] = set()
         for path in paths:
             try:
@@ -185,20 +174,51 @@ class _Merge:
                 self.add_problem(str(error))
                 continue
             key = (provenance.bundle_id, digest)
-            if key in seen or store.has_bundle(*key):
+            if key in seen:
                 self.summary.n_known += 1
                 continue
             seen.add(key)
-            yield _State(path=path, provenance=provenance, digest=digest, n_bytes=n_bytes)
+            states.append(State(path=path, provenance=provenance, digest=digest, n_bytes=n_bytes))
+        families, orphans = families_of(states)
+        for parent, waiting in orphans.items():
+            if not store.has_bundle(parent):
+                self.summary.n_waiting += len(waiting)
+            else:
+                self.summary.n_known += len(waiting)
+        for family in families:
+            if store.has_bundle(family.bundle_id, family.digest):
+                self.summary.n_known += family.n_states
+            elif family.children:
+                yield family
+            else:
+                new = [one for one in family.roots if not store.has_bundle(family.bundle_id, one.digest)]
+                self.summary.n_known += len(family.roots) - len(new)
+                yield Family(new, [])
 
-    def add_chunk(self, chunk: list[_State], store: EvidenceStore) -> None:
-        """Add bundles in one transaction."""
+    def add_chunk(self, chunk: list[Family], store: EvidenceStore) -> None:
+        """Add families of bundles in one transaction."""
         evidence: list[BundleEvidence] = []
-        for _, states in groupby(chunk, key=lambda state: state.provenance.bundle_id):
-            bundle = self._best(list(states), store)
-            if bundle is not None:
-                sources = SourcesAtHand(bundle.path, self._root)
-                evidence.append(build_records(bundle, sources, exists=self._exists, parsed=self._parsed))
+        for family in chunk:
+            bundle = self._best(family, store)
+            if bundle is None:
+                continue
+            sources = SourcesAtHand([state.path for state in family.states], self._root)
+            taken: list[MergedBundle] = []
+            one = build_records(
+                bundle,
+                sources,
+                children=self._children(family, taken),
+                exists=self._exists,
+                parsed=self._parsed,
+            )
+            one.merged = replace(
+                one.merged,
+                digest=digest_of(bundle.digest, [(of.provenance.bundle_id, of.digest) for of in taken]),
+                n_bytes=bundle.n_bytes + sum(of.n_bytes for of in taken),
+            )
+            evidence.append(one)
+            self.summary.n_processes += one.n_processes
+            self.summary.recorder_s += one.recorder_s
         if not evidence:
             return
         written = store.write(
@@ -217,8 +237,32 @@ class _Merge:
         summary.n_superseded += written.n_superseded
         summary.n_outdated += written.n_outdated
 
-    def _best(self, states: list[_State], store: EvidenceStore) -> Bundle | None:
-        """The state of one bundle that says most; None if the store has that or more."""
+    def _best(self, family: Family, store: EvidenceStore) -> Bundle | None:
+        """The state of the outermost bundle that says most; None if the store has as much of the family."""
+        best = self._fullest(family.roots)
+        if best is None:
+            return None
+        stored = store.bundle(best.provenance.bundle_id)
+        n_bytes = best.n_bytes + sum(states[0].n_bytes for states in family.children)
+        digest = family.digest if family.children else best.digest
+        if stored is not None and _rank(stored) >= (not best.gaps, n_bytes, digest):
+            self.summary.n_known += 1
+            return None
+        return best
+
+    def _children(self, family: Family, taken: list[MergedBundle]) -> Iterator[Bundle]:
+        """Of each child the state that says most, one at a time; what they are is put down."""
+        for states in family.children:
+            bundle = self._fullest(states)
+            if bundle is not None:
+                given, name = bundle.provenance, bundle.path.name
+                taken.append(
+                    MergedBundle(provenance=given, name=name, digest=bundle.digest, n_bytes=bundle.n_bytes)
+                )
+                yield bundle
+
+    def _fullest(self, states: list[State]) -> Bundle | None:
+        """The state of one bundle that says most, of those that can be read."""
         best: Bundle | None = None
         for state in states:
             if best is not None and not best.gaps:
@@ -234,12 +278,6 @@ class _Merge:
                 self.summary.n_known += 1
             if best is None or _rank(bundle) > _rank(best):
                 best = bundle
-        if best is None:
-            return None
-        stored = store.bundle(best.provenance.bundle_id)
-        if stored is not None and _rank(stored) >= _rank(best):
-            self.summary.n_known += 1
-            return None
         return best
 
     def _records(self, evidence: list[BundleEvidence]) -> Iterator[EvidenceRecord]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastci_ml.errors import ReportError
-from fastci_ml.evidence.bundle.source_pack import SourcePack, blob_id, pack_of
+from fastci_ml.evidence.bundle.blob_id import blob_id
+from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.sources.blocks.module_blocks import ModuleBlocks
 from fastci_ml.sources.blocks.reader import read_blocks
 from fastci_ml.sources.regular_files import read_regular
@@ -21,23 +22,28 @@ _MAX_KEPT_BYTES = 24 << 20
 
 
 class SourcesAtHand:
-    """Sources beside a bundle, or in the working tree where that still holds the same.
+    """Sources beside the bundles of a session, or in the working tree where that still holds the same.
 
     Parameters
     ----------
-    bundle : Path
-        File of the bundle.
+    bundles : Path or list of Path
+        Files of bundles.
     root : Path
         Top of the working tree.
     """
 
-    def __init__(self, bundle: Path, root: Path) -> None:
-        self._pack = SourcePack(pack_of(bundle))
+    def __init__(self, bundles: Path | list[Path], root: Path) -> None:
+        paths = [bundles] if isinstance(bundles, Path) else bundles
+        self._packs = [pack for path in paths if (pack := SourcePack(pack_of(path)))]
         self._root = root
 
     def __call__(self, path: str, blob: str) -> bytes | None:
         """Content of a file; None where it is not at hand, or larger than what is taken apart."""
-        content = self._pack.get(blob, _MAX_SOURCE_BYTES)
+        content = None
+        for pack in self._packs:
+            content = pack.get(blob, _MAX_SOURCE_BYTES)
+            if content is not None:
+                break
         if content is None and is_below_root(path):
             try:
                 found = read_regular(self._root / path, _MAX_SOURCE_BYTES)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from types import FrameType
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
 
 # Who reads a module's source to run or to show it, by function and end of the file that it stands in.
 _MODULE_READERS: dict[str, tuple[str, ...]] = {

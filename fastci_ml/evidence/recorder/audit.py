@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from fastci_ml.evidence.recorder.transparent import transparent
 
-Handler = Callable[[tuple[Any, ...]], None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Handler = Callable[[tuple[Any, ...]], None]
 
 _PROBE = "fastci_ml.probe"
 _held: dict[str, tuple[Handler, ...]] = {}

@@ -16,16 +16,20 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-import weakref
-from collections.abc import Callable
-from typing import Any
+from _weakref import ref
 
 from fastci_ml.evidence.recorder.callables import CacheType, label_of
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.captures import ClosedCapture, OpenCapture
 from fastci_ml.evidence.recorder.nesting import Nesting
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import Capture
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.collector import Collector
 
 # A capture makes the interpreter report every function anew: with more misses than this in one capture that
 # would cost more than the misses.
@@ -99,6 +103,21 @@ class CacheWatch:
         """Put the one found back, unless someone else has put a third there."""
         if functools.lru_cache is self._ours:
             functools.lru_cache = self._found
+
+    def begin_again(self) -> None:
+        """Misses so far are in another bundle: whoever forks stands on all of them."""
+        for cache in (*self._snapshot(), *self._unasked.values()):
+            cache.number = None
+        self._open.clear()
+        self._n_misses.clear()
+        self._standing.clear()
+        self._to_say.clear()
+        self._nesting = Nesting()
+
+    def filled(self) -> set[int]:
+        """Numbers of all caches that hold anything."""
+        caches = (*self._snapshot(), *self._unasked.values())
+        return {cache.number for cache in caches if cache.number is not None}
 
     def opening(self) -> None:
         """Book hits so far on what is open."""
@@ -236,7 +255,7 @@ class CacheWatch:
             if held is not None and held.number is not None and self._collector.is_active:
                 self._collector.guard(self._collector.top.uses.add, held.number)
 
-        cache.made = weakref.ref(made, forget)
+        cache.made = ref(made, forget)
         alive[identity] = cache
 
     def _adopt(self, made: Any) -> None:
@@ -289,7 +308,7 @@ class CacheWatch:
             writer = self._collector.writer
             cache.number = writer.new_capture()
             # Whoever stands on it finds it, also where no miss of it has a capture.
-            writer.add_capture(cache.number, Capture(kind=CaptureKind.CACHE, label=cache.label))
+            writer.add_capture(cache.number, ClosedCapture(CaptureKind.CACHE, cache.label))
         return cache.number
 
     def _say(self) -> None:
@@ -298,7 +317,7 @@ class CacheWatch:
             cache, number = said = self._to_say.pop()
             if said not in self._standing and number != cache.number:
                 self._standing.add(said)
-                stands = Capture(kind=CaptureKind.CACHE, label=cache.label, uses=frozenset({number}))
+                stands = ClosedCapture(CaptureKind.CACHE, cache.label, uses=frozenset({number}))
                 self._collector.writer.add_capture(self._number(cache), stands)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import FrameType, FunctionType, MethodType
-from typing import Any
+from types import FunctionType, MethodType
 
-from fastci_ml.evidence.recorder.project_files import ProjectFiles
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.project_files import ProjectFiles
+
 
 # The type of every cache of `functools`.
 CacheType: Any = functools._lru_cache_wrapper  # noqa: SLF001  it has no public name

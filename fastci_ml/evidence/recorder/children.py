@@ -1,60 +1,97 @@
-"""Processes that a test starts, and threads that the interpreter's hook does not see."""
+"""Processes that a test starts, those that live beside it, and threads that the hook does not see."""
 
 from __future__ import annotations
 
 import _thread
 import functools
+import os
 import sys
-from collections.abc import Callable, Sequence
+from _thread import get_ident
 from os import fsdecode, getcwd
 from os.path import basename, join, lexists, realpath
-from typing import Any
 
-from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
-from fastci_ml.evidence.recorder.imports import ImportWatch
+from fastci_ml.evidence.recorder.audit import add_handlers, remove_handlers
+from fastci_ml.evidence.recorder.family import current_test as label_of_test
+from fastci_ml.evidence.recorder.family import matches, name_of, own_command
 from fastci_ml.evidence.recorder.live_children import current_test, left_behind, live_children
+from fastci_ml.evidence.recorder.process_facts import say_process
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,
+    is_helper,
     is_started_to_compile,
     may_run_python,
     summary_of,
 )
+from fastci_ml.evidence.recorder.starts import Starts
 from fastci_ml.evidence.recorder.transparent import transparent
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.audit import Handler
+    from fastci_ml.evidence.recorder.captures import OpenCapture
+    from fastci_ml.evidence.recorder.collector import Collector
+    from fastci_ml.evidence.recorder.exits import ExitWatch
+    from fastci_ml.evidence.recorder.family import Family
+    from fastci_ml.evidence.recorder.imports import ImportWatch
+
 _MAX_DETAIL = 80
-_PROCESSES = "multiprocessing.process"
 _LOOKED_AT = (CaptureKind.TEST, CaptureKind.FIXTURE, CaptureKind.COLLECTOR)
 
 
 class ChildWatch:
-    """Says of a test that it is incomplete when it starts a process, unless that surely runs no Python.
+    """Books each process that a test starts, unless that surely runs no Python, by the name that it has.
 
-    Whether or not, files and folders of the repository that are named to the child count as read. A child
-    that lives on makes what comes after it incomplete as well, for that may send it work: by which way, a
-    socket or a file, cannot be told from outside.
+    A process that records itself leaves a bundle of that name, in which it books its own; what came of all of
+    them is found out when bundles are merged, and one that left nothing makes the test incomplete. Files and
+    folders of the repository that are named to any child count as read.
+
+    A process that lives on may be sent work by the tests that come after: by which way, a socket or a file,
+    cannot be told from outside. So it is booked on each of them as well.
 
     Parameters
     ----------
     collector : Collector
         Where it books.
     imports : ImportWatch
-        Tells when `multiprocessing` is loaded: it starts processes without an audit event.
+        Tells when the modules that start processes are loaded.
+    family : Family
+        What a fork of this process needs to record itself.
+    exits : ExitWatch
+        Told of forks.
+    filled : callable
+        Numbers of captures that a fork of this process may be served from: caches, compiled code.
     """
 
-    def __init__(self, collector: Collector, imports: ImportWatch) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        imports: ImportWatch,
+        family: Family,
+        exits: ExitWatch,
+        filled: Callable[[], set[int]],
+    ) -> None:
         self._collector = collector
-        self._imports = imports
+        self._family = family
+        self._exits = exits
+        self._filled = filled
+        self._starts = Starts(collector, imports, self._on_started)
         self._tops = {
             top.rstrip("/") for top in (collector.files.absolute(""), realpath(collector.files.absolute("")))
         }
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._threads: list[tuple[str, Any, Any]] = []
+        # What each thread is about to start, by what an audit event said: None for what runs no Python.
+        self._announced: dict[int, str | None] = {}
         # Whether any was ever started, whether one was since the last look, and who lives on from before.
         self._has_started = False
         self._is_news = False
         self._living: dict[str, str] = {}
+        # What forks were started from: captures that they stand on, and whoever they serve with them.
+        self._inherited: dict[str, set[int]] = {}
         # In which tests.
         self._tests: set[bytes] = set()
         self._handlers: dict[str, Handler] = {
@@ -63,6 +100,7 @@ class ChildWatch:
             "os.system": self._guarded(self._on_system),
             "os.fork": self._guarded(self._on_fork),
             "os.forkpty": self._guarded(self._on_fork),
+            "os.exec": self._guarded(self._on_exec),
         }
 
     def install(self) -> None:
@@ -70,37 +108,52 @@ class ChildWatch:
         if self._collector.backend.name == "profile":
             # There is no audit event on 3.11; `threading` holds the function by a name of its own.
             for name in ("start_new_thread", "start_new"):
-                self._replace(_thread, name, self._thread_gap)
-        # A server, say, that a program started before it called pytest.
-        self._living = live_children()
+                self._replace_thread_start(name)
+        if not self._collector.is_child:
+            # A server, say, that a program started before it called pytest.
+            self._living = live_children()
         self._has_started = bool(self._living)
         add_handlers(self._handlers)
-        self._imports.after(_PROCESSES, self._watch_processes)
+        self._starts.install()
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_fork
+        )
 
     def remove(self) -> None:
         """End, and put back what was replaced unless someone else has put something there."""
         remove_handlers(self._handlers)
-        for place, name, ours, found in reversed(self._replaced):
-            if vars(place).get(name) is ours:
-                setattr(place, name, found)
-        self._replaced.clear()
+        self._starts.remove()
+        for name, ours, found in reversed(self._threads):
+            if vars(_thread).get(name) is ours:
+                setattr(_thread, name, found)
+        self._threads.clear()
+
+    def begin_again(self) -> None:
+        """The children are the parent's."""
+        self._announced.clear()
+        self._inherited.clear()
+        self._has_started = self._is_news = False
+        self._living = {}
 
     def opening(self) -> None:
         """Nothing is kept back."""
 
     def closing(self, capture: OpenCapture) -> None:
         """Children that may have done something for it: those from before, and those that are alive."""
+        if self._announced:
+            # Someone else stands between the event and the system: whom they started is not known.
+            self._say_unknown()
         # The session ends when all tests have, which have said so themselves. What is imported or cached
         # within a test is within the test.
         if not self._has_started or capture.kind not in _LOOKED_AT:
             return
         now = live_children()
-        if self._is_news or not self._living.keys() <= now.keys():
+        if not self._collector.is_child and (self._is_news or not self._living.keys() <= now.keys()):
             # One that ends may leave others behind.
             now |= left_behind(self._tests)
             self._is_news = False
-        for detail in (self._living | now).values():
-            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, f"lives on: {detail}"[:_MAX_DETAIL])
+        for name, detail in (self._living | now).items():
+            self._book_child(name, f"lives on: {detail}")
         self._living = now
 
     def _guarded(self, book: Callable[..., None]) -> Handler:
@@ -114,18 +167,49 @@ class ChildWatch:
 
     def _on_popen(self, executable: Any, arguments: Any, folder: Any, env: Any) -> None:
         words = _words(arguments)
-        self._book(words, _text(executable) or (words[0] if words else ""), _text(folder) or "", env)
+        self._announce(words, _text(executable) or (words[0] if words else ""), _text(folder) or "", env)
 
     def _on_spawn(self, path: Any, arguments: Any, env: Any) -> None:
-        self._book(_words(arguments), _text(path) or "", "", env)
+        self._announce(_words(arguments), _text(path) or "", "", env)
 
     def _on_system(self, command: Any) -> None:
-        self._gap(_text(command) or "os.system")
+        text = _text(command) or "os.system"
+        if not matches(text, self._family.trusted):
+            self._note_start()
+            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, text[:_MAX_DETAIL])
 
     def _on_fork(self) -> None:
-        self._gap("os.fork")
+        self._announced[get_ident()] = "os.fork"
 
-    def _book(self, words: list[str], executable: str, folder: str, env: Any) -> None:
+    def _on_exec(self, path: Any, arguments: Any, env: Any) -> None:
+        """Another program takes the place of this one, unless that fails."""
+        collector = self._collector
+        if not collector.is_child:
+            return
+        words = _words(arguments)
+        executable = _text(path) or ""
+        program = find_program(executable, env if env is None else _environment(env), getcwd())
+        collector.checkpoint()
+        is_python = may_run_python(program, words) and not is_helper(words)
+        collector.writer.add_exec(summary_of(executable, words) if is_python else "")
+        collector.writer.flush()
+
+    def _on_started(self, name: str, program: str | None, arguments: Sequence[Any] | None) -> None:
+        """Book a process that is there now."""
+        ident = get_ident()
+        if ident in self._announced:
+            detail = self._announced.pop(ident)
+        elif arguments is None:
+            # A process of `multiprocessing`, of which nothing was announced, or only what started it was.
+            detail = "multiprocessing"
+        else:
+            detail = self._detail_of(_words(arguments), program or "", program)
+        if detail is not None:
+            self._note_start()
+            self._book_child(name, detail, is_fork=arguments is None)
+
+    def _announce(self, words: list[str], executable: str, folder: str, env: Any) -> None:
+        """Book what is named to a child that is about to be started, and keep what it is."""
         folder = join(getcwd(), folder)
         program = find_program(executable, env if env is None else _environment(env), folder)
         if program is not None:
@@ -133,39 +217,78 @@ class ChildWatch:
         for word in words[1:]:
             for part in _parts(word):
                 self._book_path(join(folder, part))
-        if may_run_python(program, words):
-            if not is_started_to_compile(sys._getframe(1)):  # noqa: SLF001  the documented way to ask who calls
-                self._gap(summary_of(executable, words))
-        elif basename(executable) == "git" and asks_git_for_files(words, folder, self._tops):
-            self._gap(" ".join(["git", *words[1:3]]))
+        detail = self._detail_of(words, executable, program)
+        if detail is None and basename(executable) == "git" and asks_git_for_files(words, folder, self._tops):
+            self._note_start()
+            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, " ".join(["git", *words[1:3]])[:_MAX_DETAIL])
+        self._announced[get_ident()] = detail
+
+    def _detail_of(self, words: list[str], executable: str, program: str | None) -> str | None:
+        """What a command is, for a person; None if it runs no code of the repository unseen."""
+        if not may_run_python(program, words) or is_helper(words):
+            return None
+        if is_started_to_compile(sys._getframe(1)):  # noqa: SLF001  the documented way to ask who calls
+            return None
+        if matches(" ".join([basename(executable), *words[1:]]), self._family.trusted):
+            return None
+        return summary_of(executable, words)
+
+    def _say_unknown(self) -> None:
+        for detail in [self._announced.pop(ident, None) for ident in list(self._announced)]:
+            if detail is not None:
+                self._note_start()
+                self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
 
     def _book_path(self, full: str) -> None:
         # What does not exist is made by the child, or is no path at all.
         if self._collector.files.relative(full) is not None and lexists(full):
             self._collector.top.reads.add(full)
 
-    def _gap(self, detail: str) -> None:
+    def _note_start(self) -> None:
         self._has_started = self._is_news = True
         if test := current_test():
             self._tests.add(test)
-        self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
 
-    def _watch_processes(self) -> None:
-        base = getattr(sys.modules[_PROCESSES], "BaseProcess", None)
-        if base is not None:
-            self._replace(base, "start", self._process_gap)
+    def _book_child(self, name: str, detail: str, *, is_fork: bool = False) -> None:
+        if not name:
+            # No system that names processes for good.
+            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
+            return
+        if is_fork:
+            self._inherited[name] = self._filled()
+        self._collector.book_child(name, detail[:_MAX_DETAIL], self._inherited.get(name, set()))
 
-    def _process_gap(self, *_: Any) -> None:
-        self._gap("multiprocessing")
+    def _before_fork(self) -> None:
+        if self._collector.is_active:
+            self._collector.guard(self._exits.before_fork)
+
+    def _after_fork(self) -> None:
+        if self._collector.is_active:
+            self._collector.guard(self._exits.after_fork)
+
+    def _in_fork(self) -> None:
+        """In a fork of the process that was recorded."""
+        collector = self._collector
+        if not collector.is_active:
+            return
+        if self._starts.is_in_exec or not self._family.takes(own_command()):
+            collector.leave()
+            return
+        try:
+            writer = self._family.new_writer(collector.backend.name, name_of(os.getpid()))
+            collector.session_label = label_of_test()
+            collector.begin_again(writer)
+            collector.before_end.append(lambda: say_process(collector))
+        except Exception:  # noqa: BLE001  the border named in CONVENTIONS: nothing is left for whoever booked it
+            collector.leave()
 
     def _thread_gap(self, function: Any = None, *_: Any) -> None:
         name = getattr(function, "__qualname__", type(function).__qualname__)
         self._collector.gap(Gap.THREAD_UNSEEN, str(name)[:_MAX_DETAIL])
 
-    def _replace(self, place: Any, name: str, book: Callable[..., None]) -> None:
-        """Book something whenever a function or method is called."""
-        collector = self._collector
-        found = vars(place)[name] if name in vars(place) else getattr(place, name)
+    def _replace_thread_start(self, name: str) -> None:
+        collector, book = self._collector, self._thread_gap
+        found = getattr(_thread, name)
 
         @functools.wraps(found)
         def ours(*arguments: Any, **keywords: Any) -> Any:
@@ -174,8 +297,8 @@ class ChildWatch:
             return found(*arguments, **keywords)
 
         transparent(ours)
-        setattr(place, name, ours)
-        self._replaced.append((place, name, ours, found))
+        setattr(_thread, name, ours)
+        self._threads.append((name, ours, found))
 
 
 def _text(value: Any) -> str | None:
@@ -185,7 +308,7 @@ def _text(value: Any) -> str | None:
 
 
 def _words(arguments: Any) -> list[str]:
-    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
+    if isinstance(arguments, str | bytes) or not hasattr(arguments, "__len__"):
         arguments = [arguments]
     return [text for word in arguments if (text := _text(word)) is not None]
 

@@ -2,95 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterable
-from traceback import format_exception
-from types import CodeType
-from typing import Protocol
+from time import process_time
 
-from fastci_ml.evidence.bundle.writer import BundleWriter
-from fastci_ml.evidence.recorder.backend import Backend, identity
-from fastci_ml.evidence.recorder.project_files import ProjectFiles
-from fastci_ml.records.evidence import Capture, RunFacts
+from fastci_ml.evidence.recorder.backend import identity
+from fastci_ml.evidence.recorder.captures import ClosedCapture, OpenCapture
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
-_log = logging.getLogger(__name__)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import CodeType
+
+    from fastci_ml.evidence.bundle.writer import BundleWriter
+    from fastci_ml.evidence.recorder.interfaces import Backend, Watch
+    from fastci_ml.evidence.recorder.project_files import ProjectFiles
+    from fastci_ml.records.evidence import RunFacts
 
 # Programs that generate code may bring any number of names of files.
 _MAX_LEFT_OUT = 100_000
-
-
-class OpenCapture:
-    """A capture that is going on. Paths are as the program used them; they are sorted out when it ends.
-
-    Attributes
-    ----------
-    kind, label
-        See `Capture`.
-    number : int
-        In the bundle.
-    codes : dict of int to CodeType
-        By identity, for equal code objects of two files compare equal. Filled when it ends; what is put in
-        before counts as entered.
-    reads, listings : set of str
-        Files and folders, absolute or from the working directory.
-    imports : set of str
-        Files of modules, the same way.
-    environ : set of str
-        Names of variables.
-    uses : set of int
-        Numbers of other captures.
-    gaps : dict of (Gap, str)
-        A dict for its order.
-    """
-
-    __slots__ = (
-        "codes",
-        "environ",
-        "gaps",
-        "imports",
-        "kind",
-        "label",
-        "listings",
-        "number",
-        "reads",
-        "uses",
-    )
-
-    def __init__(self, kind: CaptureKind, label: str, number: int) -> None:
-        self.kind = kind
-        self.label = label
-        self.number = number
-        self.codes: dict[int, CodeType] = {}
-        self.reads: set[str] = set()
-        self.listings: set[str] = set()
-        self.imports: set[str] = set()
-        self.environ: set[str] = set()
-        self.uses: set[int] = set()
-        self.gaps: dict[tuple[Gap, str], None] = {}
-
-    def add_code(self, code: CodeType) -> None:
-        """Count a code object as entered."""
-        self.codes[identity(code)] = code
-
-
-class Watch(Protocol):
-    """Something that books what the back end does not see."""
-
-    def install(self) -> None:
-        """Begin."""
-
-    def remove(self) -> None:
-        """End, and leave everything as it was found."""
-
-    def opening(self) -> None:
-        """Before a capture opens: what is not booked yet belongs to the one around it."""
-
-    def closing(self, capture: OpenCapture) -> None:
-        """Add to a capture that ends; its codes are there already."""
 
 
 class Collector:
@@ -112,9 +43,18 @@ class Collector:
     top : OpenCapture
         The innermost open capture; from start to end there is one, of the session at the least.
     is_active : bool
-        False before `start`, after `finish`, and in a forked child, whose parent writes the bundle.
+        False before `start` and after `finish`.
+    is_child : bool
+        Whether this process was started by a recorded one: all of it is one capture, and in it those of the
+        tests that it was told of.
     watches : list of Watch
         Asked when a capture ends.
+    session_label : str
+        Of a child: the test that it was started for.
+    recorder_s : float
+        CPU time that recording took at the start of a child.
+    before_end : list of callable
+        Called when a child ends, to say what is known by then.
     """
 
     def __init__(self, backend: Backend, files: ProjectFiles, writer: BundleWriter) -> None:
@@ -122,7 +62,11 @@ class Collector:
         self.files = files
         self.writer = writer
         self.watches: list[Watch] = []
+        self.before_end: list[Callable[[], None]] = []
         self.is_active = False
+        self.is_child = False
+        self.session_label = ""
+        self.recorder_s = 0.0
         self._owner = get_ident()
         self._stack: list[OpenCapture] = []
         # Numbers of code objects of the repository, by identity.
@@ -144,27 +88,61 @@ class Collector:
     def start(self) -> None:
         """Open the session's capture and let the watches begin."""
         self.is_active = True
-        self.push(CaptureKind.SESSION, "")
-        os.register_at_fork(after_in_child=self._leave_to_parent)
+        self.push(CaptureKind.SESSION, self.session_label)
         for watch in self.watches:
             self.guard(watch.install)
 
     def finish(self) -> None:
         """End whatever is open, and close the bundle."""
+        began_s = process_time()
         for watch in reversed(self.watches):
             self.guard(watch.remove)
         while self._stack:
             self.pop(self.top)
         self.is_active = False
         self.backend.stop()
-        if self._failure:
-            _log.warning("recording failed, and tests went on: %s", self._failure)
-        self.writer.close()
+        self.recorder_s += process_time() - began_s
+        for say in self.before_end:
+            say()
+        if self._failure and not self.is_child:
+            _warn(self._failure)
+        # Nothing waits for a child but what it is to do; what the system has is not lost with the process.
+        self.writer.close(wait=not self.is_child)
 
-    def _leave_to_parent(self) -> None:
+    def leave(self) -> None:
+        """Do nothing any more: this process is a fork that nobody is to record."""
         if self.is_active:
             self.is_active = False
             self.backend.stop()
+
+    def begin_again(self, writer: BundleWriter) -> None:
+        """Record this process, a fork of the one that was recorded, for itself."""
+        self.writer = writer
+        self.files.sources = writer.sources
+        self.is_child = True
+        self._owner = get_ident()
+        self._stack.clear()
+        self._codes.clear()
+        self._held.clear()
+        self._file_numbers.clear()
+        self._edges.clear()
+        self._failure = ""
+        self.before_end.clear()
+        self.recorder_s = 0.0
+        self.backend.begin_again()
+        for watch in self.watches:
+            self.guard(watch.begin_again)
+        capture = self.push(CaptureKind.SESSION, self.session_label)
+        # What is going on goes on in here.
+        self._add_running(capture)
+
+    def checkpoint(self) -> None:
+        """Hand to the system what was seen outside of tests so far: a child may be killed at any time."""
+        if len(self._stack) == 1 and self.may_push:
+            number = self.top.number
+            self.pop(self.top)
+            self.push(CaptureKind.SESSION, self.session_label).number = number
+            self.writer.flush()
 
     @property
     def may_push(self) -> bool:
@@ -196,8 +174,10 @@ class Collector:
         Returns
         -------
         int
-            Its number in the bundle.
+            Its number in the bundle; -1 if it was begun before this process was forked.
         """
+        if capture not in self._stack:
+            return -1
         while self._stack[-1] is not capture:
             self.pop(self._stack[-1])
         # What runs in one of these is not the doing of what is around it.
@@ -244,6 +224,12 @@ class Collector:
         for capture in self._stack[1:] or self._stack:
             capture.gaps[gap, detail] = None
 
+    def book_child(self, name: str, detail: str, inherited: Iterable[int]) -> None:
+        """Book a process on everything that is open, as in `gap`, and what it has from here."""
+        for capture in self._stack[1:] or self._stack:
+            capture.children.setdefault(name, detail)
+            capture.uses.update(inherited)
+
     def failed(self, error: BaseException) -> None:
         """Say that we failed, in the bundle and at the end in the log; never by raising.
 
@@ -252,8 +238,7 @@ class Collector:
         detail = f"{type(error).__name__}: {error}"
         self.gap(Gap.RECORDER_FAILED, detail)
         if not self._failure:
-            # As text: its frames hold what the tests made.
-            self._failure = "".join(format_exception(error)).rstrip()
+            self._failure = _as_text(error)
 
     def guard(self, call: Callable[..., object], *arguments: object) -> None:
         """Call something of ours that may fail; then the evidence is incomplete, and nothing else happens."""
@@ -275,7 +260,7 @@ class Collector:
         # Our own frame is one of them: it would hold itself, and all below it, until the next collection.
         del frame
 
-    def _closed(self, capture: OpenCapture) -> Capture:
+    def _closed(self, capture: OpenCapture) -> ClosedCapture:
         files = self.files
         codes = self._code_numbers(capture)
         reads = self._data_numbers(capture.reads)
@@ -285,9 +270,9 @@ class Collector:
         }
         if files.changed or files.differing:
             self._book_files(capture)
-        return Capture(
-            kind=capture.kind,
-            label=capture.label,
+        return ClosedCapture(
+            capture.kind,
+            capture.label,
             codes=codes,
             reads=reads,
             listings=listings,
@@ -295,6 +280,7 @@ class Collector:
             environ=frozenset(capture.environ),
             uses=frozenset(capture.uses),
             gaps=tuple(capture.gaps),
+            children=tuple(capture.children.items()),
         )
 
     def _code_numbers(self, capture: OpenCapture) -> frozenset[int]:
@@ -347,3 +333,16 @@ class Collector:
         if number is None:
             number = self._file_numbers[key] = self.writer.add_file(path, blob)
         return number
+
+
+def _as_text(error: BaseException) -> str:
+    """An error with its traceback; not as an object, for its frames hold what the tests made."""
+    from traceback import format_exception
+
+    return "".join(format_exception(error)).rstrip()
+
+
+def _warn(failure: str) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning("recording failed, and tests went on: %s", failure)

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
+from _weakref import ref
 from types import CodeType, FunctionType
-from typing import Any
 
 from fastci_ml.evidence.recorder.backend import identity
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
-from fastci_ml.evidence.recorder.imports import ImportWatch
+from fastci_ml.evidence.recorder.captures import ClosedCapture, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence import Capture
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.collector import Collector
+    from fastci_ml.evidence.recorder.imports import ImportWatch
 
 _FRAMES = "torch._dynamo.convert_frame"
 _TRANSLATORS = "torch._dynamo.symbolic_convert"
@@ -57,7 +61,7 @@ class CompileWatch:
         self._imports = imports
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         # By the identity of what came out: it is what runs.
-        self._compiled: dict[int, tuple[weakref.ref[CodeType], _Compilation]] = {}
+        self._compiled: dict[int, tuple[ref[CodeType], _Compilation]] = {}
         # By torch's id.
         self._latest: dict[str, _Compilation] = {}
         # Which stands on which whole capture, to be said by the thread that may write.
@@ -78,6 +82,16 @@ class CompileWatch:
             if vars(place).get(name) is ours:
                 setattr(place, name, found)
         self._replaced.clear()
+
+    def begin_again(self) -> None:
+        """Compilations so far are in another bundle: whoever forks stands on all of them."""
+        for _, compilation in self._compiled.values():
+            compilation.number = None
+        self._to_say.clear()
+
+    def filled(self) -> set[int]:
+        """Numbers of all compilations."""
+        return {made.number for _, made in self._compiled.values() if made.number is not None}
 
     def opening(self) -> None:
         """Nothing is kept back."""
@@ -213,7 +227,7 @@ class CompileWatch:
                 collector.failed(error)
 
     def _keep(self, code: CodeType, compilation: _Compilation) -> None:
-        self._compiled[identity(code)] = (weakref.ref(code), compilation)
+        self._compiled[identity(code)] = (ref(code), compilation)
         if self._collector.files.relative(code.co_filename) is None:
             self._collector.keep(code.co_filename)
 
@@ -222,14 +236,14 @@ class CompileWatch:
             writer = self._collector.writer
             compilation.number = writer.new_capture()
             # Whoever stands on it finds it, also where none of its compilations has a capture.
-            writer.add_capture(compilation.number, Capture(kind=CaptureKind.CACHE, label=compilation.label))
+            writer.add_capture(compilation.number, ClosedCapture(CaptureKind.CACHE, compilation.label))
         return compilation.number
 
     def _say(self) -> None:
         """Write which compilations stand on whole captures."""
         while self._to_say:
             compilation, number = self._to_say.pop()
-            stands = Capture(kind=CaptureKind.CACHE, label=compilation.label, uses=frozenset({number}))
+            stands = ClosedCapture(CaptureKind.CACHE, compilation.label, uses=frozenset({number}))
             self._collector.writer.add_capture(self._number(compilation), stands)
 
 

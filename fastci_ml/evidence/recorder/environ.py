@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
 
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.captures import OpenCapture
+    from fastci_ml.evidence.recorder.collector import Collector
 
 
 class EnvironWatch:
@@ -46,6 +51,9 @@ class EnvironWatch:
             if environ.encodekey is ours:
                 environ.encodekey = found
         self._replaced.clear()
+
+    def begin_again(self) -> None:
+        """Nothing is kept."""
 
     def opening(self) -> None:
         """Nothing is kept back."""

@@ -8,11 +8,17 @@ from _thread import get_ident
 from os import PathLike, fsdecode, getcwd, lstat, readlink
 from os.path import basename, dirname, isdir, join, lexists, normpath, realpath
 from stat import S_ISDIR, S_ISLNK
-from typing import Any
 
 from fastci_ml.evidence.recorder.askers import is_module_read, is_search
-from fastci_ml.evidence.recorder.audit import Handler, add_handlers, remove_handlers
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
+from fastci_ml.evidence.recorder.audit import add_handlers, remove_handlers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.audit import Handler
+    from fastci_ml.evidence.recorder.captures import OpenCapture
+    from fastci_ml.evidence.recorder.collector import Collector
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # With more links into the repository than this, every path is looked at, not only those that begin like one.
@@ -72,6 +78,10 @@ class FileWatch:
     def remove(self) -> None:
         """End."""
         remove_handlers(self._handlers)
+
+    def begin_again(self) -> None:
+        """Its thread is the only one."""
+        self._owner = get_ident()
 
     def opening(self) -> None:
         """Nothing is kept back."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+# `importlib._bootstrap`, and where `importlib.machinery` has its loaders from.
+import _frozen_importlib as bootstrap
 import functools
-import importlib._bootstrap as bootstrap
 import sys
-from collections.abc import Callable
-from importlib.machinery import SourceFileLoader
-from types import FrameType, ModuleType
-from typing import Any
+from _frozen_importlib_external import SourceFileLoader
+from types import ModuleType
 
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
 from fastci_ml.records.evidence_kinds import CaptureKind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.captures import OpenCapture
+    from fastci_ml.evidence.recorder.collector import Collector
 
 _MODULE_CODE = "<module>"
 _dict_of = vars(ModuleType)["__dict__"].__get__
@@ -80,6 +87,10 @@ class ImportWatch:
             else:
                 setattr(place, name, found)
         self._replaced.clear()
+
+    def begin_again(self) -> None:
+        """All that is loaded by now this process stands on, as the one that it is a fork of does."""
+        self._edges.clear()
 
     def opening(self) -> None:
         """Nothing is kept back."""

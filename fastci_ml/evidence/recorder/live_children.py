@@ -8,17 +8,18 @@ they were started with.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Set
 from os import environ, fsdecode, fsencode, getpid, getppid, getsid, listdir, readlink
 
-from fastci_ml.evidence.recorder.programs import may_run_python, summary_of
+from fastci_ml.evidence.recorder.programs import is_helper, may_run_python, summary_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Set
 
 # Bound early: a test may put something else in their place.
 _open = open
 # Absent on some systems.
 _waitid = getattr(os, "waitid", None)
-# Helpers of the standard library, of torch's compiler and of debuggers: they run nothing of a repository.
-_HELPERS = (b"from multiprocessing.resource_tracker import ", b"torch/_inductor/compile_worker", b"/debugpy/")
 _UNKNOWN = "a process"
 # How pytest says which test runs, to whatever the test starts.
 _TEST = "PYTEST_CURRENT_TEST"
@@ -92,7 +93,7 @@ def _described(numbers: set[str]) -> Iterator[tuple[str, str]]:
             yield key, _UNKNOWN
             continue
         words = [fsdecode(word) for word in command.split(b"\0")[:-1]]
-        if not any(helper in command for helper in _HELPERS) and may_run_python(program, words):
+        if not is_helper(words) and may_run_python(program, words):
             yield key, summary_of(program, words)
 
 

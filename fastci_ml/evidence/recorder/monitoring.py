@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Mapping
-from types import CodeType
-from typing import Any
 
 from fastci_ml.evidence.recorder.backend import identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType
+    from typing import Any
 
 # Absent before 3.12, where `choose_backend` does not come here.
 _monitoring: Any = getattr(sys, "monitoring", None)
@@ -74,6 +77,14 @@ class MonitoringBackend:
         if not self.lost():
             _monitoring.set_events(self._tool_id, 0)
             _monitoring.free_tool_id(self._tool_id)
+
+    def begin_again(self) -> None:
+        """Forget all captures, and see all functions again."""
+        self._open.clear()
+        self._seen.clear()
+        self._beyond.clear()
+        self._switched_off.clear()
+        _monitoring.restart_events()
 
     def push(self) -> None:
         """Begin a capture."""

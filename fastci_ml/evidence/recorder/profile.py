@@ -15,13 +15,16 @@ import threading
 # The engine of cProfile: part of the standard library, without documentation of its own.
 from _lsprof import Profiler
 from _thread import get_ident
-from collections.abc import Mapping
 from operator import itemgetter
-from types import CodeType, FrameType
-from typing import Any
 
 from fastci_ml.evidence.recorder.backend import identity
 from fastci_ml.evidence.recorder.transparent import transparent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType, FrameType
+    from typing import Any
 
 _code_of = itemgetter(0)
 
@@ -60,6 +63,17 @@ class ProfileBackend:
             threading.setprofile = self._found_setprofile
         if threading.getprofile() == self._hook:
             threading.setprofile(None)
+
+    def begin_again(self) -> None:
+        """Forget all captures; of all threads only this one is left, whose hook may be that of a thread."""
+        found = _hook()
+        if isinstance(found, _Profiler):
+            found.disable()
+        elif found is not None:
+            self._lost = f"the profile hook is {found!r}, not ours"
+        self._stack.clear()
+        self._thread_profilers.clear()
+        self._owner = get_ident()
 
     def push(self) -> None:
         """Begin a capture."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
-from types import CodeType, FrameType
 
 from fastci_ml.evidence.recorder.backend import identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType, FrameType
 
 
 class HookBackend:
@@ -45,6 +48,11 @@ class HookBackend:
             sys.setprofile(None)
         if threading.getprofile() is self._hook:
             threading.setprofile(None)
+
+    def begin_again(self) -> None:
+        """Forget all captures."""
+        self._frames.clear()
+        self._outer.clear()
 
     def push(self) -> None:
         """Begin a capture."""

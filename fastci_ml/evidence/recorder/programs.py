@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence, Set
 from os import X_OK, access, defpath, environ
 from os.path import basename, dirname, isfile, join, lexists, normpath, realpath
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence, Set
+    from types import FrameType
 
 # Kept short on purpose: a program that starts others (a shell, make, xargs, env, ninja) is none of these.
 _QUIET_NAMES = """
@@ -19,11 +21,12 @@ rustc sha1sum sha256sum sleep sort stat strip stty sysctl tail tar tee touch tpu
 uniq unxz unzip uptime wc which whoami xz zip zstd
 """
 _QUIET = frozenset(_QUIET_NAMES.split())
-# `x86_64-linux-gnu-gcc-12` is a gcc.
-_TARGET = re.compile(r"^(?:[a-z0-9_]+-[a-z0-9_]+(?:-[a-z0-9_]+)*-)?([a-z+.]+?)(?:-[0-9.]+)?$")
 _SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/")
 _EXECUTABLES = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
-_PYTHON = re.compile(r"^(?:python|pypy)[0-9.]*t?$")
+_PYTHONS = ("python", "pypy")
+_DIGITS = "0123456789."
+_OF_NAMES = frozenset("abcdefghijklmnopqrstuvwxyz+.")
+_OF_TARGETS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 # Processes of this part of torch compile generated code or try out the compiler.
 _COMPILER_OF_TORCH = "/torch/_inductor/"
 # How often a frame of `subprocess` or of ours stands between a child and who starts it.
@@ -33,6 +36,8 @@ _GIT_HISTORY_NAMES = """
 branch clone config describe help init log merge-base name-rev remote rev-list rev-parse shortlog show-ref
 symbolic-ref tag var version
 """
+# How the commands of helpers are told.
+_HELPERS = ("from multiprocessing.resource_tracker import ", "torch/_inductor/compile_worker", "/debugpy/")
 _GIT_HISTORY = frozenset(_GIT_HISTORY_NAMES.split())
 _open = open
 
@@ -72,13 +77,20 @@ def may_run_python(program: str | None, arguments: Sequence[str]) -> bool:
         # Nothing will be started.
         return False
     name = basename(program)
-    if _PYTHON.match(name) or _PYTHON.match(basename(realpath(program))):
+    if _is_python(name) or _is_python(basename(realpath(program))):
         return list(arguments[1:]) not in (["-V"], ["--version"])
-    match = _TARGET.match(name)
-    if name not in _QUIET and (match is None or match[1] not in _QUIET):
+    if name not in _QUIET and _without_target(name) not in _QUIET:
         return True
     # A script of that name, in front of the real one, may be anything.
     return not (program.startswith(_SYSTEM) or _begin_of(program).startswith(_EXECUTABLES))
+
+
+def is_helper(arguments: Sequence[str]) -> bool:
+    """Whether a command is one of the standard library, of torch's compiler or of a debugger.
+
+    They run nothing of a repository.
+    """
+    return any(helper in word for word in arguments for helper in _HELPERS)
 
 
 def summary_of(program: str, arguments: Sequence[str]) -> str:
@@ -139,6 +151,25 @@ def asks_git_for_files(arguments: Sequence[str], folder: str, tops: Set[str]) ->
             return False
         folder = dirname(folder)
     return folder in tops or realpath(folder) in tops
+
+
+def _is_python(name: str) -> bool:
+    """Whether a file is named as interpreters are: ``python``, ``python3.13t``, ``pypy3``."""
+    for begin in _PYTHONS:
+        if name.startswith(begin) and not name[len(begin) :].removesuffix("t").strip(_DIGITS):
+            return True
+    return False
+
+
+def _without_target(name: str) -> str:
+    """``gcc`` of ``x86_64-linux-gnu-gcc-12``; empty for what is not named that way."""
+    parts = name.split("-")
+    if len(parts) > 1 and parts[-1] and not parts[-1].strip(_DIGITS):
+        parts.pop()
+    *target, own = parts
+    is_plain = bool(own) and _OF_NAMES.issuperset(own)
+    is_target = len(target) != 1 and all(part and _OF_TARGETS.issuperset(part) for part in target)
+    return own if is_plain and is_target else ""
 
 
 def _begin_of(program: str) -> bytes:

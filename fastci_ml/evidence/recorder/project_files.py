@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from os import fsencode, getcwd, listdir, lstat, readlink, stat
 from os.path import basename, dirname, exists, isdir, isfile, join, normpath, realpath
-from pathlib import Path
 from stat import S_ISLNK
 
-from fastci_ml.evidence.bundle.source_pack import SourcePackWriter, blob_id
+from fastci_ml.evidence.bundle.blob_id import blob_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from fastci_ml.evidence.bundle.source_pack_writer import SourcePackWriter
 
 # Folders that hold what tools made or installed, by name, wherever they lie below the root.
 _NOT_OURS = frozenset(
@@ -43,9 +48,9 @@ class ProjectFiles:
 
     Parameters
     ----------
-    root : Path
+    root : Path or str
         Top of the repository.
-    outside : iterable of Path
+    outside : iterable of Path or str
         Folders that are never part of it, such as that of our own files.
     started_ns : int
         When this process began, in the clock of file times: sources that changed later are not what ran.
@@ -58,12 +63,14 @@ class ProjectFiles:
         Sources that were written after the start.
     differing : set of str
         Sources of which a copy ran that is not the same.
+    sources : SourcePackWriter
+        As given; of a forked child another one.
     is_reading : bool
         Whether we are reading a file just now: what a watch sees then is no doing of the tests.
     """
 
     def __init__(
-        self, root: Path, outside: Iterable[Path], started_ns: int, sources: SourcePackWriter
+        self, root: Path | str, outside: Iterable[Path | str], started_ns: int, sources: SourcePackWriter
     ) -> None:
         # As given and as resolved: code objects name whichever was on sys.path.
         tops = dict.fromkeys((str(root), realpath(root)))
@@ -77,7 +84,7 @@ class ProjectFiles:
         )
         self._cwd = getcwd()
         self._started_ns = started_ns
-        self._sources = sources
+        self.sources = sources
         self._paths: dict[str, str | None] = {}
         # Of folders of Python files outside: where the package that they are in lies.
         self._places: dict[str, tuple[str, bool]] = {}
@@ -175,7 +182,7 @@ class ProjectFiles:
         if stat(full).st_mtime_ns > self._started_ns:
             self.changed.add(path)
         blob = blob_id(content)
-        self._sources.put(blob, content)
+        self.sources.put(blob, content)
         return blob
 
     def data_blob(self, path: str) -> str | None:

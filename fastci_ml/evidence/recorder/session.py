@@ -14,6 +14,7 @@ from fastci_ml.errors import EvidenceError, GitError
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
+from fastci_ml.evidence.recorder.family import VARIABLE, Family
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.evidence.recorder.watches import make_watches
 from fastci_ml.records.evidence import Provenance
@@ -73,15 +74,50 @@ def start_recording(
             worker=worker,
             started_us=started_ns // 1000,
         )
-        writer = BundleWriter(bundles_dir, provenance)
+        family = _family(provenance, settings, top, bundles_dir)
+        writer = BundleWriter(bundles_dir, provenance, shared=family.shared_sources())
     except OSError as error:
         backend.stop()
         raise EvidenceError(f"{bundles_dir}: no bundle can be written: {error}") from error
     files = ProjectFiles(top, _outside(settings), started_ns, writer.sources)
     collector = Collector(backend, files, writer)
-    collector.watches = make_watches(collector, environ_prefixes=settings.environ_prefixes)
+    collector.watches = make_watches(collector, family)
     collector.start()
+    announce(collector, family)
     return collector
+
+
+def announce(collector: Collector, family: Family) -> None:
+    """Let processes that are started from now on record themselves, until this recording ends."""
+    found = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = family.as_text()
+
+    def take_back() -> None:
+        if found is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = found
+
+    collector.before_end.append(take_back)
+
+
+def _family(provenance: Provenance, settings: Settings, top: Path, bundles_dir: Path) -> Family:
+    return Family(
+        top=str(top),
+        bundles=str(bundles_dir.absolute()),
+        session_id=provenance.session_id,
+        lane=provenance.lane,
+        scope=provenance.scope,
+        commit=provenance.commit,
+        tree=provenance.tree,
+        job=provenance.job,
+        parent=provenance.bundle_id,
+        outside=tuple(map(str, _outside(settings))),
+        environ_prefixes=settings.environ_prefixes,
+        skipped=settings.children_skipped,
+        trusted=settings.children_trusted,
+        limit=settings.children_limit,
+    )
 
 
 def _outside(settings: Settings) -> list[Path]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
-import linecache
 import sys
 from os.path import basename, dirname
-from typing import Any
 
 from fastci_ml.evidence.recorder.askers import is_tool
-from fastci_ml.evidence.recorder.collector import Collector, OpenCapture
 from fastci_ml.evidence.recorder.transparent import transparent
 from fastci_ml.records.evidence_kinds import CaptureKind
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.captures import OpenCapture
+    from fastci_ml.evidence.recorder.collector import Collector
+    from fastci_ml.evidence.recorder.imports import ImportWatch
+
+_LINECACHE = "linecache"
 # Modules that pass a question on, by the name of their file.
 _BETWEEN = frozenset({"inspect.py", "linecache.py", "tokenize.py"})
 # Those that show lines of what ran to a person. torch.compile is one: it reads code objects, not text.
@@ -30,21 +36,34 @@ class SourceTextWatch:
     ----------
     collector : Collector
         Where it books.
+    imports : ImportWatch
+        Tells when `linecache` is loaded.
     """
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, imports: ImportWatch) -> None:
         self._collector = collector
+        self._imports = imports
+        self._found: Any = None
+        self._ours: Any = None
 
     def install(self) -> None:
+        """Begin, as soon as there is something to watch."""
+        self._imports.after(_LINECACHE, self._watch)
+
+    def _watch(self) -> None:
         """Put a function of ours in the place of `linecache.getlines`."""
+        linecache: Any = sys.modules[_LINECACHE]
         self._found = linecache.getlines
-        self._ours = self._watched(linecache.getlines)
-        linecache.getlines = self._ours
+        self._ours = linecache.getlines = self._watched(linecache.getlines)
 
     def remove(self) -> None:
         """Put the one found back, unless someone else has put a third there."""
-        if linecache.getlines is self._ours:
+        linecache: Any = sys.modules.get(_LINECACHE)
+        if linecache is not None and linecache.getlines is self._ours:
             linecache.getlines = self._found
+
+    def begin_again(self) -> None:
+        """Nothing is kept."""
 
     def opening(self) -> None:
         """Nothing is kept back."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from types import FunctionType
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any, TypeVar
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Frames of this name are left out by all who look at a stack for the program's own: `import` takes them out
 # of tracebacks, `warnings` does not count them in `stacklevel`, pytest does not show them, coverage does not

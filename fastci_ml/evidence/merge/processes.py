@@ -1,0 +1,218 @@
+"""Which processes worked for which test, and what they touched: the other bundles of a recorded session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fastci_ml.evidence.merge.bundle_parts import BundleParts, Whole, unite
+from fastci_ml.records.evidence import ProcessFacts
+from fastci_ml.records.evidence_kinds import Gap
+
+# Tests beside the same processes come one after the other.
+_N_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When a test ran, and which.
+
+    Attributes
+    ----------
+    label : str
+        Node id.
+    start_us, end_us : int
+        Microseconds since the epoch, UTC; the end is when the next test began.
+    """
+
+    label: str
+    start_us: int
+    end_us: int
+
+    def holds(self, label: str, start_us: int, end_us: int) -> bool:
+        """Whether a task of that name lies within."""
+        return self.label == label and self.start_us <= start_us and end_us <= self.end_us
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    label: str
+    start_us: int
+    end_us: int
+    whole: Whole
+
+
+class _Process:
+    """One bundle of a child, without what is only needed to take it apart."""
+
+    def __init__(self, parts: BundleParts) -> None:
+        bundle = parts.bundle
+        self.bundle_id = bundle.provenance.bundle_id
+        self.name = bundle.provenance.process
+        self.label = next((bundle.captures[number].label for number in parts.sessions), "")
+        self.started_us = bundle.provenance.started_us
+        self.facts: ProcessFacts | None = bundle.process
+        self.became = bundle.became
+        self.session = parts.of_session()
+        self.gaps = dict.fromkeys(bundle.gaps)
+        self.tasks: list[_Task] = []
+        for label, numbers in parts.tests.items():
+            for number in numbers:
+                ran = bundle.runs.get(number)
+                whole = parts.of_task(number)
+                if ran is None:
+                    # It was not ended: whatever it was for, it counts as done outside of tasks.
+                    self.session = unite([self.session, whole])
+                else:
+                    end_us = ran.started_us + round(1e6 * (ran.call_s or 0.0))
+                    self.tasks.append(_Task(label, ran.started_us, end_us, whole))
+        # What was done up to here is on the disk, whatever became of the process.
+        self.known_until_us = max([task.end_us for task in self.tasks], default=0)
+
+    @property
+    def shown(self) -> str:
+        """For a person."""
+        if self.facts is None:
+            return "a process that did not come to its end"
+        rank = "" if self.facts.rank is None else f", rank {self.facts.rank}"
+        world = f" of {self.facts.world_size}" if rank and self.facts.world_size is not None else ""
+        return f"{self.facts.command}{rank}{world}"
+
+
+@dataclass(slots=True)
+class Found:
+    """What processes did for one test.
+
+    Attributes
+    ----------
+    whole : Whole
+        All of them together.
+    facts : list of ProcessFacts
+        What those say of themselves that came to their end.
+    shown : tuple of str
+        Each for a person, sorted.
+    """
+
+    whole: Whole
+    facts: list[ProcessFacts]
+    shown: tuple[str, ...]
+
+
+class Processes:
+    """All processes of one recorded session but the outermost.
+
+    Parameters
+    ----------
+    children : iterable of BundleParts
+        Their bundles, each looked at once and not kept.
+    windows : list of Window
+        When the tests of the outermost process ran.
+    booked : iterable of str
+        Names of processes that the outermost one knows of.
+    """
+
+    def __init__(self, children: Iterable[BundleParts], windows: list[Window], booked: Iterable[str]) -> None:
+        self._by_name: dict[str, list[_Process]] = {}
+        self._windows = windows
+        known = set(booked)
+        processes = []
+        for parts in children:
+            process = _Process(parts)
+            processes.append(process)
+            self._by_name.setdefault(process.name, []).append(process)
+            known.update(process.session.children)
+            known.update(name for task in process.tasks for name in task.whole.children)
+        # Those that nobody knows of: a shell started them, say, and who started the shell does not know whom.
+        self._orphans = [process for process in processes if not process.name or process.name not in known]
+        self._kept: dict[tuple[frozenset[str], str], Found] = {}
+
+    def of_test(self, names: dict[str, str], window: Window | None) -> Found:
+        """What processes did for a test.
+
+        Parameters
+        ----------
+        names : dict of str to str
+            Those that the test knows of, with details for a person.
+        window : Window or None
+            When it ran; None where its end is not known.
+        """
+        orphans = [process for process in self._orphans if self._may_be_of(process, window)]
+        if not names and not orphans:
+            return Found(Whole(), [], ())
+        key = frozenset([*names, *(process.bundle_id for process in orphans)]), window.label if window else ""
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= _N_KEPT:
+                del self._kept[next(iter(self._kept))]
+            found = self._kept[key] = self._find(names, orphans, window)
+        return found
+
+    def _find(self, names: dict[str, str], orphans: list[_Process], window: Window | None) -> Found:
+        parts: list[Whole] = []
+        processes: dict[str, _Process] = {}
+        gaps: dict[tuple[Gap, str], None] = {}
+        todo = [(process, self._parts_of(process, window)) for process in orphans]
+        ahead = dict(names)
+        seen: set[str] = set()
+        while todo or ahead:
+            while todo:
+                process, its_parts = todo.pop()
+                if process.bundle_id in processes:
+                    continue
+                processes[process.bundle_id] = process
+                parts += its_parts
+                gaps |= self._gaps_of(process, window)
+                for part in its_parts:
+                    ahead |= {name: detail for name, detail in part.children.items() if name not in seen}
+            while ahead:
+                name, detail = ahead.popitem()
+                seen.add(name)
+                bundles = self._by_name.get(name, [])
+                if not bundles:
+                    gaps[Gap.CHILD_WITHOUT_RECORD, detail] = None
+                elif all(process.became is not None for process in bundles):
+                    # Each of them says that it went on as another program.
+                    last = max(bundles, key=lambda process: process.started_us)
+                    if last.became:
+                        gaps[Gap.CHILD_WITHOUT_RECORD, last.became] = None
+                todo += [(process, self._parts_of(process, window)) for process in bundles]
+        whole = unite(parts)
+        whole.gaps = {**gaps, **whole.gaps}
+        return Found(
+            whole=whole,
+            facts=[process.facts for process in processes.values() if process.facts is not None],
+            shown=tuple(sorted(process.shown for process in processes.values())),
+        )
+
+    def _may_be_of(self, process: _Process, window: Window | None) -> bool:
+        """Whether a process that nobody knows of may have worked for a test."""
+        for other in self._windows:
+            if other.holds(process.label, process.started_us, process.started_us):
+                # It was started for that one, and may have lived on.
+                return window is None or window.end_us >= process.started_us
+        return True
+
+    def _parts_of(self, process: _Process, window: Window | None) -> list[Whole]:
+        """What a process did outside of tasks, for this test, and for nobody who can be told."""
+        return [process.session, *(task.whole for task in process.tasks if self._counts(task, window))]
+
+    def _counts(self, task: _Task, window: Window | None) -> bool:
+        if window is not None and window.label == task.label:
+            return True
+        # Named after a test that did not run then: what it was for cannot be told.
+        return not any(other.holds(task.label, task.start_us, task.end_us) for other in self._windows)
+
+    def _gaps_of(self, process: _Process, window: Window | None) -> dict[tuple[Gap, str], None]:
+        """Gaps of its bundle, but for an end that came when the test was over."""
+        is_over = window is not None and window.end_us <= process.known_until_us
+        return {
+            (gap, detail): None for gap, detail in process.gaps if not (gap is Gap.NO_END_MARK and is_over)
+        }
+
+
+def windows_of(tests: Iterable[tuple[str, int]]) -> Iterator[Window]:
+    """When tests ran, from their labels and starts: one process runs one after the other."""
+    ordered = sorted(tests, key=lambda test: test[1])
+    for place, (label, start_us) in enumerate(ordered):
+        end_us = ordered[place + 1][1] if place + 1 < len(ordered) else 1 << 62
+        yield Window(label, start_us, end_us)

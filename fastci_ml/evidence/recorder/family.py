@@ -1,0 +1,214 @@
+"""What the processes of one recorded session have in common, and how those that are started learn of it."""
+
+from __future__ import annotations
+
+import sys
+from os import environ, fstat, urandom
+from os.path import basename, join
+from time import time_ns
+
+from fastci_ml.evidence.bundle.source_pack_writer import SHARED_SUFFIX, SharedSources
+from fastci_ml.evidence.bundle.writer import BundleWriter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+# Set while tests are recorded; without it the start-up hook does nothing.
+VARIABLE = "FASTCI_CHILDREN"
+_FORM = "1"
+_BETWEEN = "\x1f"
+_BETWEEN_ITEMS = "\x1e"
+_TEXTS = ("top", "bundles", "session_id", "lane", "scope", "commit", "tree", "job", "parent")
+_LISTS = ("outside", "environ_prefixes", "skipped", "trusted")
+_COUNT_SUFFIX = ".fastci-count"
+_TEST = "PYTEST_CURRENT_TEST"
+_open = open
+
+
+class Begin:
+    """What `Provenance` is, for a child."""
+
+    __slots__ = (
+        "backend",
+        "bundle_id",
+        "commit",
+        "job",
+        "lane",
+        "parent",
+        "process",
+        "python",
+        "scope",
+        "session_id",
+        "started_us",
+        "tree",
+        "worker",
+    )
+
+    def __init__(self, **given: Any) -> None:
+        for name in self.__slots__:
+            setattr(self, name, given[name])
+
+
+class Family:
+    """What a recorded process hands on to those that it starts.
+
+    Parameters
+    ----------
+    **given
+        The attributes below.
+
+    Attributes
+    ----------
+    top, bundles : str
+        Top of the repository, and folder of bundles.
+    session_id, lane, scope, commit, tree, job, parent : str
+        As in `Provenance`; `parent` is the bundle of the outermost process.
+    outside, environ_prefixes : tuple of str
+        Folders that no test is about; beginnings of names of watched variables.
+    skipped : tuple of str
+        Patterns of commands that are not recorded.
+    trusted : tuple of str
+        Patterns of commands that are no Python, and start none but what records.
+    limit : int
+        Of one test so many processes record; 0 for all.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        self.top: str = given["top"]
+        self.bundles: str = given["bundles"]
+        self.session_id: str = given["session_id"]
+        self.lane: str = given["lane"]
+        self.scope: str = given["scope"]
+        self.commit: str = given["commit"]
+        self.tree: str = given["tree"]
+        self.job: str = given["job"]
+        self.parent: str = given["parent"]
+        self.outside: tuple[str, ...] = given["outside"]
+        self.environ_prefixes: tuple[str, ...] = given["environ_prefixes"]
+        self.skipped: tuple[str, ...] = given["skipped"]
+        self.trusted: tuple[str, ...] = given["trusted"]
+        self.limit: int = given["limit"]
+
+    def as_text(self) -> str:
+        """Value of `VARIABLE`."""
+        lists = [_BETWEEN_ITEMS.join(getattr(self, name)) for name in _LISTS]
+        return _BETWEEN.join(
+            [_FORM, str(self.limit), *(getattr(self, name) for name in _TEXTS), *lists],
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Family:
+        """Inverse of `as_text`; raises ValueError for anything else, another release's among it."""
+        parts = text.split(_BETWEEN)
+        if len(parts) != 2 + len(_TEXTS) + len(_LISTS) or parts[0] != _FORM:
+            raise ValueError(f"{VARIABLE} is not of this release of fastci-ml")
+        texts = dict(zip(_TEXTS, parts[2:], strict=False))
+        lists = {
+            name: tuple(part.split(_BETWEEN_ITEMS)) if part else ()
+            for name, part in zip(_LISTS, parts[2 + len(_TEXTS) :], strict=True)
+        }
+        return cls(limit=int(parts[1]), **texts, **lists)
+
+    def shared_sources(self) -> SharedSources:
+        """Sources that any process of the session keeps."""
+        return SharedSources(join(self.bundles, self.parent + SHARED_SUFFIX))
+
+    def new_writer(self, backend: str, process: str) -> BundleWriter:
+        """The bundle of this process; raises OSError where none can be written."""
+        started_ns = time_ns()
+        begin = Begin(
+            bundle_id=urandom(16).hex(),
+            session_id=self.session_id,
+            lane=self.lane,
+            scope=self.scope,
+            commit=self.commit,
+            tree=self.tree,
+            python=".".join(map(str, sys.version_info[:3])),
+            backend=backend,
+            worker="",
+            started_us=started_ns // 1000,
+            job=self.job,
+            parent=self.parent,
+            process=process,
+        )
+        return BundleWriter(self.bundles, begin, shared=self.shared_sources())  # type: ignore[arg-type]
+
+    def takes(self, command: str) -> bool:
+        """Whether a process of this command, this one, is to record itself."""
+        if matches(command, self.skipped):
+            return False
+        if not self.limit:
+            return True
+        # One byte a process, in a file of its test: whoever finds it too long stays out.
+        path = join(self.bundles, f"{self.parent}-{hash_of(environ.get(_TEST, ''))}{_COUNT_SUFFIX}")
+        try:
+            with _open(path, "ab", buffering=0) as stream:
+                stream.write(b"+")
+                return fstat(stream.fileno()).st_size <= self.limit
+        except OSError:
+            return True
+
+
+def name_of(pid: int) -> str:
+    """Name of a process, see `Capture.children`; empty where the system does not tell its start.
+
+    Examples
+    --------
+    >>> import os
+    >>> name_of(os.getpid()).split()[0] == str(os.getpid())
+    True
+    """
+    try:
+        with _open(f"/proc/{pid}/stat", "rb") as stream:
+            # Behind the command, which may hold anything.
+            start = stream.read().rpartition(b")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{pid} {start.decode('ascii')}"
+
+
+def test_of(value: str) -> str:
+    """Node id in a value of ``PYTEST_CURRENT_TEST``.
+
+    Examples
+    --------
+    >>> test_of("tests/test_a.py::test_x[(call)] (setup)"), test_of("")
+    ('tests/test_a.py::test_x[(call)]', '')
+    """
+    return value[: value.rfind(" (")] if value.endswith(")") and " (" in value else value
+
+
+def current_test(mapping: Mapping[str, str] = environ) -> str:
+    """Test that a process was started for, as its environment says."""
+    return test_of(mapping.get(_TEST, ""))
+
+
+def own_command() -> str:
+    """Command of this process, as patterns are compared with: its program without folders, then the rest."""
+    words = getattr(sys, "orig_argv", sys.argv)
+    return " ".join([basename(words[0]) if words else "", *words[1:]])
+
+
+def matches(command: str, patterns: Sequence[str]) -> bool:
+    """Whether a command is named by one of the patterns, which are those of a shell.
+
+    Examples
+    --------
+    >>> matches("bash run.sh --fast", ("make *", "bash run*"))
+    True
+    """
+    if not patterns:
+        return False
+    # It loads `re`: only for who has patterns.
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(command, pattern) for pattern in patterns)
+
+
+def hash_of(text: str) -> str:
+    """A short name for a text, the same in all processes."""
+    from zlib import crc32
+
+    return f"{crc32(text.encode('utf-8', 'surrogatepass')):08x}"

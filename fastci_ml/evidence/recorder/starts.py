@@ -1,0 +1,150 @@
+"""Who was started: the process ids that the interpreter's own ways of starting a process give."""
+
+from __future__ import annotations
+
+import _posixsubprocess
+import functools
+import os
+import sys
+
+from fastci_ml.evidence.recorder.family import name_of
+from fastci_ml.evidence.recorder.transparent import transparent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from fastci_ml.evidence.recorder.collector import Collector
+    from fastci_ml.evidence.recorder.imports import ImportWatch
+
+_SUBPROCESS = "subprocess"
+_PROCESSES = "multiprocessing.process"
+
+
+class Starts:
+    """Stands around the functions that start processes, to learn whom they started.
+
+    Parameters
+    ----------
+    collector : Collector
+        Errors of ours are booked there.
+    imports : ImportWatch
+        Tells when `subprocess` and `multiprocessing` are loaded.
+    started : callable
+        Told the name of each process, see `Capture.children`, and the program and arguments that it was
+        started with; without any for a fork.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        imports: ImportWatch,
+        started: Callable[[str, str | None, Sequence[Any] | None], None],
+    ) -> None:
+        self._collector = collector
+        self._imports = imports
+        self._started = started
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self.is_in_exec = False
+        """Whether a fork that happens now is there to become another program at once."""
+
+    def install(self) -> None:
+        """Begin."""
+        self._replace(_posixsubprocess, "fork_exec", self._around_fork_exec)
+        for name in ("fork", "forkpty"):
+            self._replace(os, name, self._around_fork)
+        for name in ("posix_spawn", "posix_spawnp"):
+            self._replace(os, name, self._around_spawn)
+        self._imports.after(_SUBPROCESS, self._watch_subprocess)
+        self._imports.after(_PROCESSES, self._watch_processes)
+
+    def remove(self) -> None:
+        """Put back what was found, unless someone else has put something there."""
+        for place, name, ours, found in reversed(self._replaced):
+            if vars(place).get(name) is ours:
+                setattr(place, name, found)
+        self._replaced.clear()
+
+    def _watch_subprocess(self) -> None:
+        module = sys.modules[_SUBPROCESS]
+        # It holds the function by a name of its own.
+        if "_fork_exec" in vars(module):
+            self._replace(module, "_fork_exec", self._around_fork_exec)
+
+    def _watch_processes(self) -> None:
+        base = getattr(sys.modules[_PROCESSES], "BaseProcess", None)
+        if base is not None:
+            self._replace(base, "start", self._around_start)
+
+    def _replace(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:
+        found = getattr(place, name, None)
+        if found is None or any(ours is found for _, _, ours, _ in self._replaced):
+            return
+        ours = around(found)
+        setattr(place, name, ours)
+        self._replaced.append((place, name, ours, found))
+
+    def _around_fork_exec(self, found: Any) -> Any:
+        collector, tell = self._collector, self._tell
+
+        @functools.wraps(found)
+        def fork_exec(*arguments: Any) -> Any:
+            self.is_in_exec = True
+            try:
+                pid = found(*arguments)
+            finally:
+                self.is_in_exec = False
+            if collector.is_active:
+                collector.guard(tell, pid, *arguments[:2])
+            return pid
+
+        return transparent(fork_exec)
+
+    def _around_spawn(self, found: Any) -> Any:
+        collector, tell = self._collector, self._tell
+
+        @functools.wraps(found)
+        def posix_spawn(path: Any, argv: Any, env: Any, **options: Any) -> Any:
+            pid = found(path, argv, env, **options)
+            if collector.is_active:
+                collector.guard(tell, pid, argv, (path,))
+            return pid
+
+        return transparent(posix_spawn)
+
+    def _around_fork(self, found: Any) -> Any:
+        collector, tell = self._collector, self._tell
+
+        @functools.wraps(found)
+        def fork() -> Any:
+            forked = found()
+            pid = forked[0] if isinstance(forked, tuple) else forked
+            if pid and collector.is_active:
+                collector.guard(tell, pid)
+            return forked
+
+        return transparent(fork)
+
+    def _around_start(self, found: Any) -> Any:
+        collector, tell = self._collector, self._tell_process
+
+        @functools.wraps(found)
+        def start(process: Any) -> None:
+            try:
+                found(process)
+            finally:
+                if collector.is_active:
+                    collector.guard(tell, process)
+
+        return transparent(start)
+
+    def _tell(self, pid: int, arguments: Any = None, programs: Any = None) -> None:
+        program = os.fsdecode(programs[0]) if programs else None
+        self._started(name_of(pid), program, arguments)
+
+    def _tell_process(self, process: Any) -> None:
+        """A process of `multiprocessing`: one that a fork server started is nobody's child here."""
+        pid = vars(process).get("_popen") and process.pid
+        if pid:
+            self._started(name_of(pid), None, None)
