@@ -152,7 +152,7 @@ UNITS = {
         {"lib/caches.py::cached", CORE + "twice", CORE + "SQUARE", "lib/caches.py::remembered"},
     ),
     "checks_files.py::check_after_the_fork": ({CORE + "add"}, {CORE + "never", CORE + "scale"}),
-    "checks_files.py::check_forks": ({"checks_files.py::check_forks"}, {CORE + "never"}),
+    "checks_files.py::check_forks": ({"checks_files.py::check_forks", CORE + "never"}, set()),
     "checks_profilers.py::check_afterwards": ({CORE + "scale"}, {CORE + "add"}),
 }
 
@@ -169,8 +169,6 @@ GAPS = {
     "checks_functions.py::check_skipped": {Gap.DID_NOT_PASS},
     "checks_functions.py::check_skipped_late": {Gap.DID_NOT_PASS},
     "checks_functions.py::check_expected_to_fail": {Gap.DID_NOT_PASS},
-    "checks_files.py::check_starts_python": {Gap.CHILD_WITHOUT_RECORD},
-    "checks_files.py::check_forks": {Gap.CHILD_WITHOUT_RECORD},
 }
 
 

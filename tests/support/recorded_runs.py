@@ -24,7 +24,7 @@ _PURE = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygment
 
 
 def pure_packages(folder: Path) -> Path:
-    """Folder for PYTHONPATH with pytest, what it needs, and this package, and nothing else."""
+    """Folder for PYTHONPATH with pytest, what it needs, and this package with its start-up hook."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in _PURE:
         spec = importlib.util.find_spec(name)
@@ -32,7 +32,13 @@ def pure_packages(folder: Path) -> Path:
             origin = Path(spec.origin)
             source = origin.parent if origin.name == "__init__.py" else origin
             (folder / source.name).symlink_to(source)
-    (folder / "fastci_ml").symlink_to(Path(fastci_ml.__file__).parent)
+    package = Path(fastci_ml.__file__).parent
+    (folder / "fastci_ml").symlink_to(package)
+    # A folder on PYTHONPATH is none of packages, where the start-up hook of children would lie.
+    hook = folder / "hook"
+    hook.mkdir()
+    (hook / "fastci_ml_children.pth").symlink_to(package.parent / "fastci_ml_children.pth")
+    (folder / "sitecustomize.py").write_text(f"import site\n\nsite.addsitedir({str(hook)!r})\n")
     return folder
 
 

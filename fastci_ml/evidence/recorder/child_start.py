@@ -14,11 +14,11 @@ from os import environ, getpid  # noqa: E402
 from time import time_ns  # noqa: E402
 
 from fastci_ml.evidence.recorder.family import (  # noqa: E402
-    VARIABLE,
     Family,
     current_test,
     name_of,
     own_command,
+    take_variable,
 )
 
 TYPE_CHECKING = False
@@ -43,13 +43,12 @@ def begin() -> None:
     try:
         _begin()
     except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS: the program is to run
-        environ.pop(VARIABLE, None)
         _tell(error)
 
 
 def _begin() -> None:
     command = own_command()
-    family = Family.from_text(environ[VARIABLE])
+    family = Family.from_text(take_variable())
     if _HELPER in command or not family.takes(command):
         return
     from fastci_ml.evidence.recorder.backend import choose_backend

@@ -79,7 +79,7 @@ class ChildWatch:
         self._family = family
         self._exits = exits
         self._filled = filled
-        self._starts = Starts(collector, imports, self._on_started)
+        self._starts = Starts(collector, imports, self._on_started, family.as_text())
         self._tops = {
             top.rstrip("/") for top in (collector.files.absolute(""), realpath(collector.files.absolute("")))
         }

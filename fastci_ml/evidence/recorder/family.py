@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from os import environ, fstat, urandom
+from os import environ, fsdecode, fsencode, fstat, putenv, unsetenv, urandom
 from os.path import basename, join
 from time import time_ns
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-# Set while tests are recorded; without it the start-up hook does nothing.
+# Set while tests are recorded; without it the start-up hook does nothing. Programs do not see it: it is in
+# the environment that the system hands on, and not in `os.environ`.
 VARIABLE = "FASTCI_CHILDREN"
+_MARK = VARIABLE.encode()
+# Of the variables that pytest sets one at least is in each copy of its environment.
+_PYTEST = (b"PYTEST_CURRENT_TEST=", b"PYTEST_VERSION=")
 _FORM = "1"
 _BETWEEN = "\x1f"
 _BETWEEN_ITEMS = "\x1e"
@@ -24,7 +28,7 @@ _TEXTS = ("top", "bundles", "session_id", "lane", "scope", "commit", "tree", "jo
 _LISTS = ("outside", "environ_prefixes", "skipped", "trusted")
 _COUNT_SUFFIX = ".fastci-count"
 _TEST = "PYTEST_CURRENT_TEST"
-_open = open
+_open, _putenv, _unsetenv = open, putenv, unsetenv
 
 
 class Begin:
@@ -149,6 +153,34 @@ class Family:
                 return fstat(stream.fileno()).st_size <= self.limit
         except OSError:
             return True
+
+
+def hand_on(text: str) -> None:
+    """Let processes that are started from now on find it; empty to let them find none."""
+    if text:
+        _putenv(VARIABLE, text)
+    else:
+        _unsetenv(VARIABLE)
+
+
+def take_variable() -> str:
+    """Its value, which no program sees any more; it is handed on as before."""
+    held = getattr(environ, "_data", None)
+    if isinstance(held, dict) and _MARK in held:
+        return fsdecode(held.pop(_MARK))
+    return environ.get(VARIABLE, "")
+
+
+def with_variable(text: str, entries: Sequence[bytes]) -> list[bytes] | None:
+    """Environment of a child, given as a copy of that of its parent, as it would have been handed on.
+
+    None for all others: whoever says what a process is to find wants it to find that alone.
+    """
+    if any(entry.startswith(_MARK + b"=") for entry in entries) or not any(
+        entry.startswith(_PYTEST) for entry in entries
+    ):
+        return None
+    return [*entries, _MARK + b"=" + fsencode(text)]
 
 
 def name_of(pid: int) -> str:

@@ -14,7 +14,7 @@ from fastci_ml.errors import EvidenceError, GitError
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.backend import choose_backend
 from fastci_ml.evidence.recorder.collector import Collector
-from fastci_ml.evidence.recorder.family import VARIABLE, Family
+from fastci_ml.evidence.recorder.family import Family, hand_on
 from fastci_ml.evidence.recorder.project_files import ProjectFiles
 from fastci_ml.evidence.recorder.watches import make_watches
 from fastci_ml.records.evidence import Provenance
@@ -89,16 +89,8 @@ def start_recording(
 
 def announce(collector: Collector, family: Family) -> None:
     """Let processes that are started from now on record themselves, until this recording ends."""
-    found = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = family.as_text()
-
-    def take_back() -> None:
-        if found is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = found
-
-    collector.before_end.append(take_back)
+    hand_on(family.as_text())
+    collector.before_end.append(lambda: hand_on(""))
 
 
 def _family(provenance: Provenance, settings: Settings, top: Path, bundles_dir: Path) -> Family:

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 
-from fastci_ml.evidence.recorder.family import name_of
+from fastci_ml.evidence.recorder.family import VARIABLE, name_of, with_variable
 from fastci_ml.evidence.recorder.transparent import transparent
 
 TYPE_CHECKING = False
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SUBPROCESS = "subprocess"
 _PROCESSES = "multiprocessing.process"
+# Place of the environment among the arguments of `fork_exec`.
+_ENVIRON = 5
 
 
 class Starts:
@@ -34,6 +36,8 @@ class Starts:
     started : callable
         Told the name of each process, see `Capture.children`, and the program and arguments that it was
         started with; without any for a fork.
+    variable : str
+        What copies of the environment get that are given to a child.
     """
 
     def __init__(
@@ -41,10 +45,12 @@ class Starts:
         collector: Collector,
         imports: ImportWatch,
         started: Callable[[str, str | None, Sequence[Any] | None], None],
+        variable: str,
     ) -> None:
         self._collector = collector
         self._imports = imports
         self._started = started
+        self._variable = variable
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.is_in_exec = False
         """Whether a fork that happens now is there to become another program at once."""
@@ -91,8 +97,13 @@ class Starts:
         @functools.wraps(found)
         def fork_exec(*arguments: Any) -> Any:
             self.is_in_exec = True
+            given = arguments
             try:
-                pid = found(*arguments)
+                if collector.is_active and len(given) > _ENVIRON and given[_ENVIRON] is not None:
+                    entries = with_variable(self._variable, given[_ENVIRON])
+                    if entries is not None:
+                        given = (*given[:_ENVIRON], entries, *given[_ENVIRON + 1 :])
+                pid = found(*given)
             finally:
                 self.is_in_exec = False
             if collector.is_active:
@@ -106,6 +117,8 @@ class Starts:
 
         @functools.wraps(found)
         def posix_spawn(path: Any, argv: Any, env: Any, **options: Any) -> Any:
+            if collector.is_active and env is os.environ:
+                env = {**env, VARIABLE: self._variable}
             pid = found(path, argv, env, **options)
             if collector.is_active:
                 collector.guard(tell, pid, argv, (path,))
