@@ -13,7 +13,7 @@ import pytest
 
 from fastci_ml.errors import FastCIError
 from fastci_ml.evidence.recorder.session import start_recording
-from fastci_ml.execution.record_plugin import RecordPlugin
+from fastci_ml.execution.record_plugin import GPU_PROBLEM, RecordPlugin
 from fastci_ml.settings import find_root, load_settings
 from fastci_ml.sources.projects import repository_top
 
@@ -43,6 +43,28 @@ class NotRecording:
         terminalreporter.line(self._reason)
 
 
+class WorkersRecord(NotRecording):
+    """Speaks for the workers of pytest-xdist, which record, and have no terminal."""
+
+    def __init__(self) -> None:
+        super().__init__("the workers record, one bundle each")
+        # A dict for its order: workers of one machine say the same.
+        self._told: dict[str, None] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Keep what a worker wants to be said; one that died said nothing."""
+        text = (getattr(node, "workeroutput", None) or {}).get(GPU_PROBLEM)
+        if text is not None:
+            self._told[text] = None
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say it, once."""
+        super().pytest_terminal_summary(terminalreporter)
+        for text in self._told:
+            terminalreporter.line(text)
+
+
 def start_recorder(config: pytest.Config, folder: str | None) -> None:
     """Begin to record this process; where that is not possible, say so and let the tests run.
 
@@ -56,7 +78,7 @@ def start_recorder(config: pytest.Config, folder: str | None) -> None:
     if config.pluginmanager.has_plugin(NAME):
         return
     if _is_controller(config):
-        config.pluginmanager.register(NotRecording("the workers record, one bundle each"), NAME)
+        config.pluginmanager.register(WorkersRecord(), NAME)
         return
     try:
         plugin = _start(config, folder)

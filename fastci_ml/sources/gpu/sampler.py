@@ -49,6 +49,8 @@ class GpuSampler:
         doubles: memory is bounded however long a test runs.
     clock : callable
         Monotonic seconds.
+    start_thread : callable
+        ``_thread.start_new_thread``, as it was before somebody watched who starts threads.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class GpuSampler:
         interval_s: float = 0.2,
         max_samples: int = 2048,
         clock: Callable[[], float] = time.monotonic,
+        start_thread: Callable[..., object] = _thread.start_new_thread,
     ) -> None:
         if interval_s <= 0 or max_samples < 2:
             raise ValueError(
@@ -67,6 +70,7 @@ class GpuSampler:
         self._first_interval_s = interval_s
         self._max_samples = max_samples
         self._clock = clock
+        self._start_thread = start_thread
         self._own_problem: GpuProblem | None = None
         self.reset()
 
@@ -94,7 +98,7 @@ class GpuSampler:
         _watch_forks(self)
         atexit.register(self.stop)
         try:
-            _thread.start_new_thread(self._run, (self._stop, self._done))
+            self._start_thread(self._run, (self._stop, self._done))
         except RuntimeError as error:
             self._done.set()
             self._own_problem = GpuProblem(
