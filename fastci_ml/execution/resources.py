@@ -5,6 +5,7 @@ Everything is read from outside of the test, before and after it; counters that 
 
 On a machine with GPUs one thread of the session samples NVML, and none anywhere else: from Python 3.12 on the
 interpreter warns of a fork where the process has a second thread of any kind, and a test may fail of that.
+Before such a fork the thread ends, and it runs again from the next test on.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class ResourceMeter:
         """Before a test."""
         self.took, self._before = Resources(), None
         self._settle()
+        if self._sampler is not None and self._settled is None:
+            self._sampler.resume()
         self._before = self._now()
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 from interpreters import VERSIONS, python_or_skip
 from nvml_recording import ReplayedNvml, compile_nvml
@@ -21,7 +23,7 @@ from fastci_ml.execution.cuda_peaks import CudaPeak, peak_between, read_peaks
 from fastci_ml.execution.resources import ResourceMeter, Resources
 from fastci_ml.records.evidence import RunFacts
 from fastci_ml.records.evidence_kinds import Gap
-from fastci_ml.records.gpu import Attribution, GpuUsage
+from fastci_ml.records.gpu import Attribution, GpuSample, GpuUsage
 from fastci_ml.sources.gpu.driver import find_no_driver
 from fastci_ml.sources.gpu.reader import GpuReader
 
@@ -31,7 +33,17 @@ STARTUP_MIB = 10  # less than any process of pytest holds
 # pytest-rerunfailures starts a thread of its own.
 STRICT = ("-W", "error", "-p", "no:rerunfailures")
 MISSING = "fastci: GPU readings are missing: "
-no_driver = pytest.mark.skipif(find_no_driver() is None, reason="there is a driver here")
+
+
+def has_library() -> bool:
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+no_driver = pytest.mark.skipif(has_library(), reason="there is a driver here")
 on_linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")
 
 SUITE = """
@@ -231,10 +243,18 @@ def test_workers_let_the_controller_say_it_once(tmp_path):
 
 
 def test_listing_of_tests_looks_for_no_gpu(tmp_path):
-    root = make_root(tmp_path / "repo", "def check_one(): pass\n")
-    run = record(root, "--collect-only", LD_LIBRARY_PATH=str(compile_nvml(tmp_path)), NVML_HANG_S="50")
+    root = make_root(
+        tmp_path / "repo",
+        "def check_one(): pass\n",
+        conftest="import sys\ndef pytest_collection_finish(): assert 'pynvml' not in sys.modules\n",
+    )
+    run = record(root, "--collect-only", LD_LIBRARY_PATH=str(compile_nvml(tmp_path)))
     assert run.status == 0, run.output
-    assert "GPU readings" not in run.output
+
+
+@no_driver
+def test_driver_is_looked_for_without_its_bindings():
+    assert find_no_driver().slug == "library-not-found"
 
 
 # --------------------------------------------------------------- a GPU of one's own, by NVIDIA's own bindings
@@ -298,6 +318,47 @@ def test_broken_driver_is_said_once_and_the_thread_ends(tmp_path, library, optio
     for facts in facts_of(run).values():
         assert (facts.n_gpus, facts.gpu_s, facts.gpu_peak_bytes, facts.gpu_by) == (None, None, None, "")
         assert facts.cpu_s > 0
+
+
+FORKS = """
+def check_forks():
+    assert n_threads() == 2
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(n_threads())
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert n_threads() == 1
+
+def check_next():
+    time.sleep(0.1)
+    assert n_threads() == 2
+
+def check_forks_beside_another():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        with pytest.warns(DeprecationWarning, match="multi-threaded"):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        assert n_threads() == 3
+"""
+
+
+@on_linux
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "3.11"])
+def test_fork_warns_of_no_thread_of_ours(tmp_path, library, version):
+    python = python_or_skip(version)
+    path = pure_packages(tmp_path / "packages")
+    (path / "pynvml.py").symlink_to(pynvml.__file__)
+    head = "import pytest\nfrom concurrent.futures import ThreadPoolExecutor\n"
+    root = make_root(tmp_path / "repo", head + SUITE.partition("def check_nothing")[0] + FORKS)
+    places = [path] if python else []
+    run = record(root, "-q", *STRICT, python=python, path=places, LD_LIBRARY_PATH=library)
+    assert run.status == 0, run.output
+    facts = facts_of(run)
+    assert (facts["check_next"].n_gpus, facts["check_next"].gpu_by) == (1, "process")
 
 
 def test_driver_that_hangs_keeps_no_test_waiting(tmp_path, library):
@@ -410,7 +471,16 @@ def test_figures_of_one_test_are_not_those_of_the_next(measured):
     assert meter.took == Resources()
     meter.end()
     assert meter.took.gpu_s < 0.05
-    assert len(meter._sampler.samples()) <= 2
+
+
+def test_samples_of_earlier_tests_are_not_kept(measured):
+    meter, start_s = measured("container_host_pids")[0], time.monotonic()
+    for age_s in range(100, 50, -1):
+        meter._sampler._keep(GpuSample(at_s=start_s - age_s))
+    meter._sampler._samples.sort(key=lambda sample: sample.at_s)
+    meter.begin()
+    meter.end()
+    assert len(meter._sampler.samples()) < 10
 
 
 # ------------------------------------------------------------------------------------------------------ torch
