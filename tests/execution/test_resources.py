@@ -166,6 +166,19 @@ def test_highest_memory_of_old_is_not_taken_for_that_of_the_test(before, after, 
 
 
 @on_linux
+def test_memory_of_a_pause_is_not_that_of_the_next_test():
+    meter = ResourceMeter()
+    meter.begin()
+    meter.end()
+    block = bytearray(b"x") * ((meter._latest.resident[0] - meter._latest.resident[1]) + 300 * MIB)
+    del block
+    time.sleep(2 * resources._SAME_S)
+    meter.begin()
+    meter.end()
+    assert meter.took.peak_rss_bytes is None
+
+
+@on_linux
 def test_counters_that_a_test_may_read_are_left_alone():
     import resource
 
