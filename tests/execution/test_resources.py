@@ -15,8 +15,10 @@ import pynvml
 import pytest
 from interpreters import VERSIONS, python_or_skip
 from nvml_recording import ReplayedNvml, compile_nvml
-from recorded_runs import RecordedRun, pure_packages, record
+from recorded_runs import RecordedRun, pure_packages
+from recorded_runs import record as record_with
 
+import fastci_ml
 from fastci_ml.cli import app
 from fastci_ml.execution import resources
 from fastci_ml.execution.cuda_peaks import CudaPeak, peak_between, read_peaks
@@ -101,6 +103,12 @@ def make_root(root: Path, text: str, **files: str) -> Path:
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-q", "-m", "suite"]):
         subprocess.run(["git", *words], cwd=root, check=True)
     return root
+
+
+def record(root: Path, *options: str, python: str | None = None, path=(), **environ: str) -> RecordedRun:
+    # The package that is tested, wherever another one is installed.
+    places = path or [Path(fastci_ml.__file__).parents[1]]
+    return record_with(root, *options, python=python, path=places, **environ)
 
 
 def facts_of(run: RecordedRun) -> dict[str, RunFacts]:
@@ -308,7 +316,7 @@ PATIENT = """
 import time
 
 def check_first():
-    time.sleep(0.6)
+    time.sleep(1.0)
 
 def check_second():
     until = time.monotonic() + 10
