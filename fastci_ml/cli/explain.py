@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastci_ml.evidence.store.reading import RecordHead
     from fastci_ml.evidence.store.store import EvidenceStore
-    from fastci_ml.records.evidence import EvidenceRecord, FileSeen
+    from fastci_ml.records.evidence import EvidenceRecord, FileSeen, RunFacts
     from fastci_ml.settings import Settings
 
 _N_NEAR = 5
@@ -151,6 +151,9 @@ def _record(record: EvidenceRecord, *, is_paired: bool) -> Iterable[str]:
         if value is not None
     ]
     yield "  " + ", ".join([record.facts.outcome or "outcome unknown", *times])
+    took = list(_took(record.facts))
+    if took:
+        yield "  took " + ", ".join(took)
     yield from (f"  note: {note}" for note in record.facts.notes)
     if record.is_complete:
         also = " and in the other record of this commit" if is_paired else ""
@@ -164,6 +167,28 @@ def _record(record: EvidenceRecord, *, is_paired: bool) -> Iterable[str]:
     yield from _section("imports start at", record.roots)
     yield from _section("environment variables", record.environ)
     yield from _section("libraries that read files unseen", record.native_readers)
+
+
+def _took(facts: RunFacts) -> Iterable[str]:
+    """What is known of what it took."""
+    if facts.cpu_s is not None:
+        yield f"{facts.cpu_s:.3g} s of CPU"
+    if facts.peak_rss_bytes is not None:
+        yield f"{_size(facts.peak_rss_bytes)} of memory"
+    gpu = []
+    if facts.n_gpus is not None:
+        gpu.append(f"{facts.n_gpus} GPU{'' if facts.n_gpus == 1 else 's'}")
+    if facts.gpu_s is not None:
+        gpu.append(f"{facts.gpu_s:.3g} GPU-seconds")
+    if facts.gpu_peak_bytes is not None:
+        gpu.append(f"{_size(facts.gpu_peak_bytes)} of GPU memory")
+    if gpu:
+        yield ", ".join(gpu) + (f" (by {facts.gpu_by})" if facts.gpu_by in ("process", "device") else "")
+
+
+def _size(n_bytes: int) -> str:
+    gib = n_bytes / 2**30
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{n_bytes / 2**20:.0f} MiB"
 
 
 def _units(record: EvidenceRecord) -> Iterable[str]:

@@ -20,11 +20,15 @@ import pytest
 from fastci_ml.evidence.recorder.captures import OpenCapture
 from fastci_ml.evidence.recorder.collector import Collector
 from fastci_ml.evidence.recorder.native import native_readers
+from fastci_ml.execution.resources import ResourceMeter
 from fastci_ml.records.evidence import RunFacts
 from fastci_ml.records.evidence_kinds import CaptureKind
+from fastci_ml.records.gpu import GpuProblem
 from fastci_ml.records.ids import with_project
 
 _LOG = logging.getLogger(__name__)
+# Key of pytest-xdist's `workeroutput`.
+GPU_PROBLEM = "fastci_gpu_problem"
 
 
 class RecordPlugin:
@@ -48,10 +52,12 @@ class RecordPlugin:
         # Captures of fixtures of a wider scope that are set up now, by the identity of their definition.
         self._fixtures: dict[int, int] = {}
         self._run = _Run()
+        self._meter = ResourceMeter()
         self.n_tests = 0
 
     def finish(self) -> None:
         """End the recording, once."""
+        self.collector.guard(self._meter.finish)
         if self.collector.is_active:
             try:
                 self.collector.finish()
@@ -59,9 +65,32 @@ class RecordPlugin:
                 # Without an end mark no record of it counts as complete.
                 _LOG.exception("%s: the bundle could not be completed", self.collector.writer.path)
 
-    def pytest_report_header(self) -> str:
-        """Say that the session is recorded."""
-        return f"fastci: recording by {self.collector.backend.name} to {self.collector.writer.path}"
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Look for GPUs; in every worker of pytest-xdist, as each is a session of its own."""
+        if not session.config.option.collectonly:
+            self.collector.guard(self._meter.start)
+
+    def pytest_report_header(self) -> list[str]:
+        """Say that the session is recorded, and what is not."""
+        lines = [f"fastci: recording by {self.collector.backend.name} to {self.collector.writer.path}"]
+        if self._meter.first_problem is not None:
+            lines.append(f"fastci: {no_gpu_figures(self._meter.first_problem)}")
+        return lines
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A worker of pytest-xdist has no terminal: let the controller say why GPU figures are missing."""
+        problem = self._meter.first_problem or self._meter.later_problem
+        output = getattr(session.config, "workeroutput", None)
+        if problem is not None and output is not None:
+            output[GPU_PROBLEM] = no_gpu_figures(problem)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what the driver said after the header was printed."""
+        problem = self._meter.later_problem
+        if problem is not None:
+            terminalreporter.section("fastci", sep="-")
+            terminalreporter.line(no_gpu_figures(problem))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
@@ -114,6 +143,8 @@ class RecordPlugin:
         threads = WeakSet(running_threads())
         self._run = _Run()
         capture = self._push(CaptureKind.TEST, with_project(item.nodeid, self._project))
+        if capture is not None:
+            self.collector.guard(self._meter.begin)
         try:
             return (yield)
         finally:
@@ -162,6 +193,8 @@ class RecordPlugin:
     ) -> None:
         if not self._may_record:
             return
+        # First: what closing the capture takes is not the test's.
+        self.collector.guard(self._meter.end)
         capture.uses.update(
             number for node in item.listchain() if (number := self._collected.get(node.nodeid)) is not None
         )
@@ -177,6 +210,7 @@ class RecordPlugin:
             is_doctest=type(item).__module__ == "_pytest.doctest",
             native_readers=native_readers(),
             notes=tuple(f"thread lives on: {name}" for name in leaked),
+            **self._meter.took._asdict(),
         )
         self.collector.add_run(number, facts)
 
@@ -203,6 +237,11 @@ class RecordPlugin:
             number = self._fixtures.get(id(fixturedef))
             if number is not None:
                 capture.uses.add(number)
+
+
+def no_gpu_figures(problem: GpuProblem) -> str:
+    """What a problem means for the records, in one line."""
+    return f"{problem}; what tests take of GPUs stays empty"
 
 
 class _Run:

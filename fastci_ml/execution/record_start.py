@@ -14,7 +14,7 @@ import pytest
 from fastci_ml.errors import FastCIError
 from fastci_ml.evidence.recorder.child_start import is_recorded
 from fastci_ml.evidence.recorder.session import start_recording
-from fastci_ml.execution.record_plugin import RecordPlugin
+from fastci_ml.execution.record_plugin import GPU_PROBLEM, RecordPlugin
 from fastci_ml.settings import find_root, load_settings
 from fastci_ml.sources.projects import repository_top
 
@@ -44,6 +44,28 @@ class NotRecording:
         terminalreporter.line(self._reason)
 
 
+class WorkersRecord(NotRecording):
+    """Speaks for the workers of pytest-xdist, which record, and have no terminal."""
+
+    def __init__(self) -> None:
+        super().__init__("the workers record, one bundle each")
+        # A dict for its order: workers of one machine say the same.
+        self._told: dict[str, None] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Keep what a worker wants to be said; one that died said nothing."""
+        text = (getattr(node, "workeroutput", None) or {}).get(GPU_PROBLEM)
+        if text is not None:
+            self._told[text] = None
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say it, once."""
+        super().pytest_terminal_summary(terminalreporter)
+        for text in self._told:
+            terminalreporter.line(text)
+
+
 def start_recorder(config: pytest.Config, folder: str | None) -> None:
     """Begin to record this process; where that is not possible, say so and let the tests run.
 
@@ -58,7 +80,7 @@ def start_recorder(config: pytest.Config, folder: str | None) -> None:
         # The second: a test or a command that is recorded runs pytest, all of which is its doing.
         return
     if _is_controller(config):
-        config.pluginmanager.register(NotRecording("the workers record, one bundle each"), NAME)
+        config.pluginmanager.register(WorkersRecord(), NAME)
         return
     try:
         plugin = _start(config, folder)

@@ -38,7 +38,9 @@ def root(tmp_path, monkeypatch) -> Path:
                 ),
             ),
             record("tests/test_a.py::test_x[2]", gaps=((Gap.CHILD_WITHOUT_RECORD, "torchrun train.py"),)),
-            record("tests/test_a.py::test_other", at=5),
+            record("tests/test_a.py::test_other", at=5, facts=RunFacts(
+                outcome="passed", started_us=5, cpu_s=0.5, peak_rss_bytes=812 * 2**20, n_gpus=2, gpu_s=3.25,
+                gpu_peak_bytes=21 * 2**29, gpu_by="process")),
             record(TEST, at=6, lane="gpu", scope="pr:7", gaps=((Gap.NO_END_MARK, "a.fastci-bundle"),)),
             record("tests/test_b.py::test_cov", at=7, scope="coverage", backend="coverage",
                    gaps=((Gap.WEAK_SOURCE, ".coverage"),)),
@@ -85,6 +87,18 @@ other parameters (1)
   tests/test_a.py::test_x[2]  not complete
 """
     )
+
+
+def test_what_a_test_took_is_one_line_of_what_is_known(root, capsys):
+    shown = explain(capsys, "tests/test_a.py::test_other")
+    took = "0.5 s of CPU, 812 MiB of memory, 2 GPUs, 3.25 GPU-seconds, 10.5 GiB of GPU memory (by process)"
+    assert shown.splitlines()[4:6] == ["  passed", f"  took {took}"]
+    document = json.loads(explain(capsys, "tests/test_a.py::test_other", "--json"))
+    facts = document["records"][0]["facts"]
+    assert (facts["cpu_s"], facts["peak_rss_bytes"]) == (0.5, 812 * 2**20)
+    assert (facts["n_gpus"], facts["gpu_s"], facts["gpu_by"]) == (2, 3.25, "process")
+    assert facts["gpu_peak_bytes"] == 21 * 2**29
+    assert json.loads(explain(capsys, TEST, "--json"))["records"][0]["facts"]["gpu_s"] is None
 
 
 def test_reasons_are_given_in_words_with_their_detail(root, capsys):

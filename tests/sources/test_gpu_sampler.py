@@ -215,6 +215,7 @@ def test_fork_waits_for_a_call_and_has_no_thread_in_the_child(sampling):
         os._exit(0 if is_clean and left_s else 3)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     n_reads = len(left_s)
+    sampler.resume()
     assert until(lambda: len(left_s) > n_reads)  # the parent goes on
 
 

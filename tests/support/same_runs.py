@@ -18,8 +18,8 @@ _CHANGING = (
     (re.compile(r"\bin \d+\.\d+s( \(\d+:\d\d:\d\d\))?"), "in some time"),
     (re.compile(r"pytest-\d+\b"), "pytest-N"),
     (re.compile(r"\b\d+\.\d+s (call|setup|teardown)"), r"some \1"),
-    # Our line of the header.
-    (re.compile(r"^fastci: recording by .*\n", re.MULTILINE), ""),
+    # Our lines of the header.
+    (re.compile(r"^fastci: (recording by|GPU readings) .*\n", re.MULTILINE), ""),
 )
 
 

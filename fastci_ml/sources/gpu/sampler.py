@@ -3,6 +3,9 @@
 The thread is started below `threading`, so no test that lists or counts threads sees it. It holds no lock of
 the interpreter while the driver works, never keeps the process from ending, and may hang for ever: then
 samples stop, and what they would have told is unknown.
+
+From Python 3.12 on the interpreter warns of a fork where the process has a second thread of any kind, and a
+test may fail of that. So the thread ends before a fork that finds no other, and runs again from `resume` on.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -26,6 +30,9 @@ _LEAST_REACH_S = 1.0
 _HUNG_S = 5.0
 # A fork waits so long for a call that is under way: its child would inherit NVML's locks as they are.
 _FORK_PATIENCE_S = 0.25
+_FORK_WARNS = sys.version_info >= (3, 12)
+# Bound early: tests put others in their place.
+_stat, _sleep = os.stat, time.sleep
 
 
 class _Reader(Protocol):
@@ -49,6 +56,8 @@ class GpuSampler:
         doubles: memory is bounded however long a test runs.
     clock : callable
         Monotonic seconds.
+    start_thread : callable
+        ``_thread.start_new_thread``, as it was before somebody watched who starts threads.
     """
 
     def __init__(
@@ -58,6 +67,7 @@ class GpuSampler:
         interval_s: float = 0.2,
         max_samples: int = 2048,
         clock: Callable[[], float] = time.monotonic,
+        start_thread: Callable[..., object] = _thread.start_new_thread,
     ) -> None:
         if interval_s <= 0 or max_samples < 2:
             raise ValueError(
@@ -67,7 +77,9 @@ class GpuSampler:
         self._first_interval_s = interval_s
         self._max_samples = max_samples
         self._clock = clock
+        self._start_thread = start_thread
         self._own_problem: GpuProblem | None = None
+        self._is_paused = False
         self.reset()
 
     @property
@@ -94,7 +106,7 @@ class GpuSampler:
         _watch_forks(self)
         atexit.register(self.stop)
         try:
-            _thread.start_new_thread(self._run, (self._stop, self._done))
+            self._start_thread(self._run, (self._stop, self._done))
         except RuntimeError as error:
             self._done.set()
             self._own_problem = GpuProblem(
@@ -112,6 +124,12 @@ class GpuSampler:
         self._stop.set()
         atexit.unregister(self.stop)
         return self._done.wait(timeout_s)
+
+    def resume(self) -> None:
+        """Start the thread again if it ended for a fork; not before that fork is over in this process."""
+        if self._is_paused and not self.is_running:
+            self._is_paused = False
+            self.start()
 
     def samples(self) -> tuple[GpuSample, ...]:
         """What is kept, in order."""
@@ -136,6 +154,7 @@ class GpuSampler:
         # Held while NVML works, so that a fork can wait for it.
         self._in_nvml = threading.Lock()
         self._forking: set[int] = set()
+        self._is_paused = False
         self._stop, self._done = threading.Event(), threading.Event()
         self._done.set()
         self._samples: list[GpuSample] = []
@@ -183,16 +202,39 @@ class GpuSampler:
 
     def hold_for_fork(self) -> None:
         """Before a fork: wait for a call of NVML that is under way, but not for one that hangs."""
+        if not self.is_running:
+            return
         since_s = self._in_flight_since_s
         is_hung = since_s is not None and self._clock() - since_s > _FORK_PATIENCE_S
-        if self.is_running and self._in_nvml.acquire(timeout=0 if is_hung else _FORK_PATIENCE_S):
+        patience_s = 0.0 if is_hung else _FORK_PATIENCE_S
+        if _FORK_WARNS and _n_threads() == 2:
+            self._pause(patience_s)
+        elif self._in_nvml.acquire(timeout=patience_s):
             self._forking.add(threading.get_ident())
+
+    def _pause(self, patience_s: float) -> None:
+        self._is_paused = True
+        self._stop.set()
+        until_s = self._clock() + patience_s
+        self._done.wait(patience_s)
+        # It has said so, and lives on for some microseconds.
+        while _n_threads() > 1 and self._clock() < until_s:
+            _sleep(0.0002)
 
     def release_after_fork(self) -> None:
         """After a fork, in the parent: go on."""
         if threading.get_ident() in self._forking:
             self._forking.discard(threading.get_ident())
             self._in_nvml.release()
+
+
+def _n_threads() -> int:
+    """Threads of this process, ours included, as the kernel counts them; 0 where it cannot be asked."""
+    try:
+        # A folder of them, one folder each: no event, no list.
+        return _stat("/proc/self/task").st_nlink - 2
+    except OSError:
+        return 0
 
 
 def _weight(sample: GpuSample) -> tuple[bool, int]:
