@@ -19,18 +19,18 @@ from fastci_ml.evidence.bundle.reader import (
     read_bundle,
 )
 from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records
+from fastci_ml.evidence.merge.problems import as_line
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
+from fastci_ml.evidence.merge.trust import AS_DECLARED, Trust
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import EvidenceRecord, Provenance
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import Gap, needs_trust
 from fastci_ml.records.progress import ProgressHook, silent
 
 # Bundles of one transaction. In memory they take some twenty times their size.
 _MAX_BUNDLES = 64
 _MAX_BYTES = 8 << 20
-# A hostile file may put anything into the message about it.
-_LONGEST_LINE = 1_000
 
 
 @dataclass(slots=True)
@@ -49,6 +49,8 @@ class MergeSummary:
         Records that are in force now.
     n_superseded, n_outdated : int
         Older records that they took the place of; records that something newer was there for.
+    n_untrusted : int
+        Files of bundles that say whose code ran and could not show it: stored as `UNTRUSTED_SCOPE`.
     n_complete : int
         Tests, one for each bundle that ran it, whose record is complete.
     gaps : Counter of Gap
@@ -63,6 +65,7 @@ class MergeSummary:
     n_records: int = 0
     n_superseded: int = 0
     n_outdated: int = 0
+    n_untrusted: int = 0
     n_complete: int = 0
     gaps: Counter[Gap] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -74,6 +77,7 @@ def merge_bundles(
     *,
     root: Path,
     now_us: int | None = None,
+    trust: Trust = AS_DECLARED,
     progress: ProgressHook = silent,
 ) -> MergeSummary:
     """Merge bundles into the evidence store.
@@ -91,6 +95,8 @@ def merge_bundles(
         Top of the working tree, for sources that do not lie beside the bundle.
     now_us : int, optional
         Time of the merge, microseconds since the epoch, UTC; this machine's clock by default.
+    trust : Trust
+        Which bundles are believed when they say whose code ran; all by default.
     progress : ProgressHook
         Called before each transaction, and at the end.
 
@@ -104,7 +110,7 @@ def merge_bundles(
     EvidenceError
         If the store cannot be used.
     """
-    merge = _Merge(root, time.time_ns() // 1_000 if now_us is None else now_us)
+    merge = _Merge(root, time.time_ns() // 1_000 if now_us is None else now_us, trust)
     found = find_bundles(list(paths))
     merge.summary.n_files = len(found)
     if not found:
@@ -160,8 +166,9 @@ def _chunks(states: Iterable[_State]) -> Iterator[list[_State]]:
 class _Merge:
     """One call of `merge_bundles`: what all of its bundles share."""
 
-    def __init__(self, root: Path, now_us: int) -> None:
+    def __init__(self, root: Path, now_us: int, trust: Trust) -> None:
         self._root = root
+        self._trust = trust
         self._now_us = now_us
         self._parsed = ParsedSources()
         self._is_file: dict[str, bool] = {}
@@ -169,10 +176,7 @@ class _Merge:
 
     def add_problem(self, text: str) -> None:
         """Add a problem as one line, whatever the names in it hold."""
-        line = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 4]} ..."
-        self.summary.problems.append(
-            "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
-        )
+        self.summary.problems.append(as_line(text))
 
     def new_states(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[_State]:
         """Files that the store does not have as they are; of equal copies the first."""
@@ -180,12 +184,14 @@ class _Merge:
         for path in paths:
             try:
                 with open_bundle(path) as stream:
-                    provenance, digest, n_bytes = digest_bundle(path, stream)
+                    declared, digest, n_bytes = digest_bundle(path, stream)
             except EvidenceError as error:
                 self.add_problem(str(error))
                 continue
+            provenance = self._trust.judge(declared, digest, store)
+            self.summary.n_untrusted += provenance.scope != declared.scope
             key = (provenance.bundle_id, digest)
-            if key in seen or store.has_bundle(*key):
+            if key in seen or store.has_bundle(*key, scope=provenance.scope):
                 self.summary.n_known += 1
                 continue
             seen.add(key)
@@ -230,6 +236,8 @@ class _Merge:
             except EvidenceError as error:
                 self.add_problem(str(error))
                 continue
+            # Anew, for the file may have changed since it was looked at.
+            bundle.provenance = self._trust.judge(bundle.provenance, bundle.digest, store)
             if best is not None:
                 self.summary.n_known += 1
             if best is None or _rank(bundle) > _rank(best):
@@ -255,6 +263,9 @@ class _Merge:
         return known
 
 
-def _rank(bundle: Bundle | MergedBundle) -> tuple[bool, int, str]:
-    """By how much a state of a bundle says: it only grows, and its last line says that it is whole."""
-    return (not bundle.gaps, bundle.n_bytes, bundle.digest)
+def _rank(bundle: Bundle | MergedBundle) -> tuple[bool, bool, int, str]:
+    """By how much a state of a bundle says: it only grows, and its last line says that it is whole.
+
+    What is believed of trunk comes first: nobody else may put something larger in its place.
+    """
+    return (needs_trust(bundle.provenance.scope), not bundle.gaps, bundle.n_bytes, bundle.digest)
