@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import io
 import os
 import stat
 import struct
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -382,6 +385,27 @@ def test_nothing_is_left_after_an_error(tmp_path):
     assert not (tmp_path / "state" / "staging").exists()
 
 
+def test_link_in_place_of_the_staging_folder_is_not_followed(tmp_path):
+    given = pack_zip(tmp_path / "a.zip", both(bundle(tmp_path / "plain")))
+    victim = tmp_path / "victim"
+    (victim / ("a" * 32)).mkdir(parents=True)
+    (victim / f"{'a' * 32}.lock").touch()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "staging").symlink_to(victim)
+    with pytest.raises(EvidenceError, match="found a link"):
+        merge(tmp_path, given)
+    assert len(list(victim.iterdir())) == 2
+
+
+def test_locks_of_others_and_what_they_lock_stay(tmp_path):
+    given = pack_zip(tmp_path / "a.zip", both(bundle(tmp_path / "plain")))
+    folder = tmp_path / "state" / "staging"
+    (folder / "poetry").mkdir(parents=True)
+    (folder / "poetry.lock").touch()
+    merge_artifacts([str(given)], tmp_path / "e.sqlite", root=tmp_path, staging_dir=folder)
+    assert {path.name for path in folder.iterdir()} == {"poetry", "poetry.lock"}
+
+
 def test_place_that_cannot_be_written_is_an_error_with_a_hint(tmp_path):
     given = pack_zip(tmp_path / "a.zip", both(bundle(tmp_path / "plain")))
     (tmp_path / "state").write_text("a file")
@@ -403,39 +427,61 @@ def test_url_without_fsspec_says_what_to_type(tmp_path, monkeypatch):
     assert "secret" not in str(caught.value)
 
 
-class TestUrls:
-    @pytest.fixture(autouse=True)
-    def fsspec(self):
-        return pytest.importorskip(
-            "fsspec", reason="fsspec is not installed: pip install 'fastci-ml[remote]'"
-        )
+class SilentHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
-    def test_zip_bundle_and_folder_by_url(self, tmp_path, fsspec):
-        first, second, third = (bundle(tmp_path / str(number), number) for number in range(3))
-        memory = fsspec.filesystem("memory")
-        memory.pipe("/ci/1/a.zip", pack_zip(tmp_path / "a.zip", both(first)).read_bytes())
-        memory.pipe("/ci/2/notes.txt", b"x")
-        for file in (second, pack_of(second)):
-            memory.pipe(f"/ci/2/deep/{file.name}", file.read_bytes())
+
+@pytest.fixture
+def fsspec():
+    return pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'fastci-ml[remote]'")
+
+
+def test_zip_bundle_and_folder_by_url(tmp_path, fsspec):
+    first, second, third = (bundle(tmp_path / str(number), number) for number in range(3))
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/ci/1/a.zip", pack_zip(tmp_path / "a.zip", both(first)).read_bytes())
+    memory.pipe("/ci/2/notes.txt", b"x")
+    for file in (second, pack_of(second)):
+        memory.pipe(f"/ci/2/deep/{file.name}", file.read_bytes())
+    try:
+        summary = merge(tmp_path, "memory://ci", third.as_uri())
+        assert (summary.n_merged, summary.n_complete, summary.problems) == (3, 3, [])
+        assert merge(tmp_path, "memory://ci/1/a.zip").n_known == 1
+    finally:
+        memory.rm("/ci", recursive=True)
+
+
+def test_inside_of_a_zip_by_url(tmp_path, fsspec):
+    given = pack_zip(tmp_path / "a.zip", both(bundle(tmp_path / "plain"), "deep/"))
+    assert merge(tmp_path, f"zip://::file://{given}").n_complete == 1
+
+
+def test_page_is_fetched_and_not_searched_for_links(tmp_path, monkeypatch, fsspec):
+    pytest.importorskip("aiohttp", reason="fsspec needs it for http")
+    served = tmp_path / "served"
+    pack_zip(served / "77" / "zip", both(bundle(tmp_path / "plain")))
+    monkeypatch.setattr("fsspec.implementations.http.HTTPFileSystem._isdir", None)
+    handler = functools.partial(SilentHandler, directory=str(served))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            summary = merge(tmp_path, "memory://ci", third.as_uri())
-            assert (summary.n_merged, summary.n_complete, summary.problems) == (3, 3, [])
-            assert merge(tmp_path, "memory://ci/1/a.zip").n_known == 1
+            summary = merge(
+                tmp_path, f"http://user:secret@127.0.0.1:{server.server_port}/77/zip?token=secret"
+            )
         finally:
-            memory.rm("/ci", recursive=True)
+            server.shutdown()
+    assert (summary.n_complete, summary.problems) == (1, [])
 
-    def test_inside_of_a_zip_by_url(self, tmp_path):
-        given = pack_zip(tmp_path / "a.zip", both(bundle(tmp_path / "plain"), "deep/"))
-        assert merge(tmp_path, f"zip://::file://{given}").n_complete == 1
 
-    def test_what_cannot_be_fetched_is_named_and_the_rest_is_merged(self, tmp_path):
-        urls = ["memory://nowhere/a.zip", "nonsense://a", "https://", "memory://empty?token=secret"]
-        summary = merge(tmp_path, *urls, bundle(tmp_path / "plain"))
-        assert summary.n_complete == 1
-        assert len(summary.problems) == 4
-        for url, line in zip(urls, summary.problems, strict=True):
-            assert line.startswith(without_secrets(url))
-        assert "secret" not in "".join(summary.problems)
+def test_what_cannot_be_fetched_is_named_and_the_rest_is_merged(tmp_path, fsspec):
+    urls = ["memory://nowhere/a.zip", "nonsense://a", "https://", "memory://empty?token=secret"]
+    summary = merge(tmp_path, *urls, bundle(tmp_path / "plain"))
+    assert summary.n_complete == 1
+    assert len(summary.problems) == 4
+    for url, line in zip(urls, summary.problems, strict=True):
+        assert line.startswith(without_secrets(url))
+    assert "secret" not in "".join(summary.problems)
 
 
 def test_fsspec_is_not_loaded_for_files(tmp_path):

@@ -70,7 +70,7 @@ def fetch(url: str, staging: Staging) -> None:
     n_before, n_problems = staging.n_files, len(staging.problems)
     try:
         system, path = fsspec.core.url_to_fs(url)
-        if system.isdir(path):
+        if _is_folder(system, path, url):
             _fetch_folder(system, path, shown, staging)
         else:
             _fetch_file(system, path, shown, staging)
@@ -82,6 +82,14 @@ def fetch(url: str, staging: Staging) -> None:
         staging.add_problem(f"{shown}: cannot be fetched: {_words(error)}")
     if (staging.n_files, len(staging.problems)) == (n_before, n_problems):
         staging.add_problem(f"{shown}: no bundle there")
+
+
+def _is_folder(system: Any, path: str, url: str) -> bool:
+    if path.endswith("/"):
+        return True
+    # To see whether a page lists others, fsspec loads all of it as text, however large.
+    is_page = re.match(r"(\w+::)*https?://", url) is not None
+    return not is_page and not path.lower().endswith(_SUFFIXES) and bool(system.isdir(path))
 
 
 def _fetch_folder(system: Any, path: str, shown: str, staging: Staging) -> None:

@@ -34,6 +34,7 @@ _MAX_PROBLEMS = 1_000
 _PIECE_BYTES = 1 << 20
 _LOCK_SUFFIX = ".lock"
 _MAX_TRIES = 20
+_is_name_of_ours = re.compile(r"[0-9a-f]{32}").fullmatch
 _is_plain_name = re.compile(r"[A-Za-z0-9_+=][A-Za-z0-9._+=-]{0,150}").fullmatch
 
 
@@ -191,8 +192,12 @@ class Staging:
         return as_line(line.replace(str(self._folder), "the artifacts"))
 
     def _begin(self) -> Path:
+        if self._parent.is_symlink():
+            # A repository may hold one: what it leads to is not ours to write to, or to clean.
+            raise OSError("found a link, expected a folder")
         for lock in sorted(self._parent.glob(f"*{_LOCK_SUFFIX}")):
-            _remove_left(lock)
+            if _is_name_of_ours(lock.stem):
+                _remove_left(lock)
         for _ in range(_MAX_TRIES):
             self._parent.mkdir(parents=True, exist_ok=True)
             folder = self._parent / uuid.uuid4().hex
