@@ -474,6 +474,26 @@ def test_page_is_fetched_and_not_searched_for_links(tmp_path, monkeypatch, fsspe
     assert (summary.n_complete, summary.problems) == (1, [])
 
 
+def test_one_file_that_fails_keeps_no_other_from_being_merged(tmp_path, monkeypatch, fsspec):
+    class StrangeError(Exception):
+        pass
+
+    first, second = (bundle(tmp_path / "plain", number) for number in range(2))
+    system = type(fsspec.filesystem("file"))
+    whole = system.open
+
+    def open_some(self: object, path: str, *words: Any) -> object:
+        if path.endswith(first.name):
+            raise StrangeError("no, https://user:secret@ci?token=secret")
+        return whole(self, path, *words)
+
+    monkeypatch.setattr(system, "open", open_some)
+    summary = merge(tmp_path, (tmp_path / "plain").as_uri())
+    assert (summary.n_merged, summary.n_complete) == (1, 1)
+    one_problem(summary, first.name, "StrangeError: no, https://...@ci?...")
+    assert second.exists()
+
+
 def test_what_cannot_be_fetched_is_named_and_the_rest_is_merged(tmp_path, fsspec):
     urls = ["memory://nowhere/a.zip", "nonsense://a", "https://", "memory://empty?token=secret"]
     summary = merge(tmp_path, *urls, bundle(tmp_path / "plain"))

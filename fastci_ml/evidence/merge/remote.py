@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastci_ml.errors import EvidenceError, UsageError
@@ -68,20 +70,28 @@ def fetch(url: str, staging: Staging) -> None:
         ) from error
     shown = without_secrets(url)
     n_before, n_problems = staging.n_files, len(staging.problems)
-    try:
+    with _told(shown, staging):
         system, path = fsspec.core.url_to_fs(url)
         if _is_folder(system, path, url):
             _fetch_folder(system, path, shown, staging)
         else:
             _fetch_file(system, path, shown, staging)
+    if (staging.n_files, len(staging.problems)) == (n_before, n_problems):
+        staging.add_problem(f"{shown}: no bundle there")
+
+
+@contextmanager
+def _told(label: str, staging: Staging) -> Iterator[None]:
+    """Make a problem of whatever goes wrong with one thing."""
+    try:
+        yield
     except EvidenceError:
         raise
     except RefusedError as error:
-        staging.add_problem(f"{shown}: {error}")
+        staging.add_problem(f"{label}: {error}")
     except Exception as error:  # noqa: BLE001  a border of its own: each file system raises what its library does
-        staging.add_problem(f"{shown}: cannot be fetched: {_words(error)}")
-    if (staging.n_files, len(staging.problems)) == (n_before, n_problems):
-        staging.add_problem(f"{shown}: no bundle there")
+        text = without_secrets(str(error)) or "no more is known"
+        staging.add_problem(f"{label}: cannot be fetched: {type(error).__name__}: {text}")
 
 
 def _is_folder(system: Any, path: str, url: str) -> bool:
@@ -103,12 +113,8 @@ def _fetch_folder(system: Any, path: str, shown: str, staging: Staging) -> None:
         if parent not in folders:
             folders[parent] = staging.new_folder()
         label = f"{shown}: {without_secrets(str(found))}"
-        try:
+        with _told(label, staging):
             _fetch_one(system, found, name, folders[parent], label, staging)
-        except RefusedError as error:
-            staging.add_problem(f"{label}: {error}")
-        except (OSError, ValueError) as error:
-            staging.add_problem(f"{label}: cannot be fetched: {_words(error)}")
 
 
 def _fetch_file(system: Any, path: str, shown: str, staging: Staging) -> None:
@@ -131,8 +137,3 @@ def _fetch_one(system: Any, path: str, name: str, folder: Path, label: str, stag
     if name.lower().endswith(ZIP_SUFFIX):
         unpack(staged, label, staging)
         staging.drop(staged)
-
-
-def _words(error: BaseException) -> str:
-    text = str(error) or "no more is known"
-    return without_secrets(f"{type(error).__name__}: {text}")
