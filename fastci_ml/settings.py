@@ -86,6 +86,11 @@ class Settings:
         return self.state_dir / "bundles"
 
     @property
+    def staging_dir(self) -> Path:
+        """Folder that `merge` unpacks artifacts to, and empties again."""
+        return self.state_dir / "staging"
+
+    @property
     def evidence_db(self) -> Path:
         """SQLite file that `merge` writes runtime evidence to."""
         return self.state_dir / "evidence.sqlite"

@@ -134,7 +134,7 @@ def _is_of_same(one: EvidenceRecord, other: EvidenceRecord) -> bool:
 
 
 def _record(record: EvidenceRecord, *, is_paired: bool) -> Iterable[str]:
-    from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
+    from fastci_ml.records.evidence_kinds import IMPORTED_SCOPES
 
     when = datetime.fromtimestamp(record.recorded_us / 1e6, UTC)
     commit = f"commit {record.commit[:_SHORT]}" if record.commit else "no commit"

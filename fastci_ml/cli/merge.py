@@ -1,10 +1,14 @@
 """Merge what tests recorded into the evidence store; import what other tools measured; drop what is old.
 
   fastci-ml merge                         all of .fastci/bundles, each bundle once
-  fastci-ml merge DIR FILE                bundles that other machines recorded
+  fastci-ml merge DIR FILE                bundles of other machines, also as zips, as CI gives them out
+  fastci-ml merge s3://bucket/nightly     the same by URL, with fsspec: pip install 'fastci-ml[remote]'
   fastci-ml merge --coverage .coverage    data of coverage.py with a context for each test, as weaker evidence
   fastci-ml merge --testmon .testmondata  data of pytest-testmon, the same
   fastci-ml merge --retain-days 30        then drop what is older: merged bundles, and records of other scopes
+
+With FASTCI_EVIDENCE_KEY in the environment, or --trusted-digests, a bundle that is neither sealed with the
+key nor listed is stored as untrusted: it can only add tests to a plan.
 
 Never dropped: a bundle that is not merged, and the newest record of a test of trunk. Exit code 3 if there was
 something to merge and none of it could be.
@@ -13,6 +17,7 @@ something to merge and none of it could be.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +35,18 @@ _N_SHOWN = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="bundles and folders (default: .fastci/bundles)"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="bundles, zips, folders of both, URLs of them (default: .fastci/bundles)",
+    )
+    parser.add_argument(
+        "--trusted-digests",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="believe bundles whose SHA-256 is in FILE, a line each, as sha256sum prints them, and no others",
     )
     parser.add_argument(
         "--evidence", type=Path, metavar="FILE", help="the store (default: .fastci/evidence.sqlite)"
@@ -102,25 +118,40 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _paths(args: argparse.Namespace, settings: Settings) -> list[Path]:
-    return args.paths or [settings.bundles_dir]
+def _folders(args: argparse.Namespace, settings: Settings) -> list[Path]:
+    """What old bundles may be removed from: neither a zip nor what lies elsewhere."""
+    from fastci_ml.evidence.merge.archives import is_archive
+    from fastci_ml.evidence.merge.remote import is_url
+
+    if not args.paths:
+        return [settings.bundles_dir]
+    paths = [Path(text) for text in args.paths if not is_url(text)]
+    return [path for path in paths if not is_archive(path)]
 
 
 def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _Report) -> bool:
     """Merge bundles; False where there are none and only something else was asked for."""
     from fastci_ml.cli import output
     from fastci_ml.errors import EvidenceError
-    from fastci_ml.evidence.bundle.reader import find_bundles
-    from fastci_ml.evidence.merge.merge import merge_bundles
+    from fastci_ml.evidence.merge.artifacts import has_artifacts, merge_artifacts
+    from fastci_ml.evidence.seal_key import take_key
     from fastci_ml.sources.projects import repository_top
 
-    paths = _paths(args, settings)
+    given = args.paths or [str(settings.bundles_dir)]
     has_other_work = args.coverage or args.testmon or args.compact or args.retain_days is not None
-    if not args.paths and not find_bundles([path for path in paths if path.exists()]):
+    if not args.paths and not has_artifacts(settings.bundles_dir, settings.staging_dir):
         if has_other_work:
             return False
-        raise EvidenceError(f"{paths[0]}: no bundle found", hint="fastci-ml record -- pytest")
-    summary = merge_bundles(paths, store, root=repository_top(settings.root), progress=output.Progress())
+        raise EvidenceError(f"{given[0]}: no bundle found", hint="fastci-ml record -- pytest")
+    summary = merge_artifacts(
+        given,
+        store,
+        root=repository_top(settings.root),
+        staging_dir=settings.staging_dir,
+        key=take_key(os.environ),
+        trusted_digests=args.trusted_digests,
+        progress=output.Progress(),
+    )
     report.n_done += summary.n_merged + summary.n_known
     report.problems += summary.problems
     n_tests = summary.n_records + summary.n_outdated
@@ -130,6 +161,7 @@ def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _R
         "n_merged": summary.n_merged,
         "n_known": summary.n_known,
         "n_skipped": len(summary.problems),
+        "n_untrusted": summary.n_untrusted,
         "n_tests": n_tests,
         "n_complete": summary.n_complete,
         "complete_ratio": ratio,
@@ -140,6 +172,9 @@ def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _R
     }
     skipped = f", {len(summary.problems):,} left out" if summary.problems else ""
     report.rows.append(("bundles", f"{summary.n_merged:,} merged, {summary.n_known:,} known before{skipped}"))
+    if summary.n_untrusted:
+        text = f"{summary.n_untrusted:,} neither sealed nor listed: they can only add tests to a plan"
+        report.rows.append(("untrusted", text))
     if n_tests:
         report.rows.append(("tests recorded", f"{n_tests:,}, {100 * ratio:.1f}% of them complete"))
     if summary.n_superseded or summary.n_outdated:
@@ -213,12 +248,13 @@ def _keep_up(args: argparse.Namespace, settings: Settings, path: Path, now_us: i
             older_than_us = now_us - int(args.retain_days * _DAY_US)
             # Before the store forgets them: only what it has may go.
             removed = remove_merged(
-                _paths(args, settings), store, older_than_us=older_than_us, progress=output.Progress()
+                _folders(args, settings), store, older_than_us=older_than_us, progress=output.Progress()
             )
             kept_up = store.prune(older_than_us=older_than_us)
             report.figures["removed"] = {
                 "n_bundles": removed.n_bundles,
                 "n_sources": removed.n_sources,
+                "n_seals": removed.n_seals,
                 "n_bytes": removed.n_bytes,
                 "n_records": kept_up.n_records,
             }

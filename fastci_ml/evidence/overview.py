@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
 from fastci_ml.evidence.store.reading import RecordHead
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.records.evidence_kinds import TRUNK_SCOPE, Gap
+from fastci_ml.records.evidence_kinds import IMPORTED_SCOPES, Gap, may_narrow
 
 _N_WORST = 10
 
@@ -124,9 +123,7 @@ def view_evidence(store: EvidenceStore) -> EvidenceOverview:
         n_complete=sum(not head.gaps for head in recorded),
         reasons=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         worst=tuple(_worst(recorded)),
-        newest_trunk_us=max(
-            (found.newest_us for found in scopes if found.scope == TRUNK_SCOPE), default=None
-        ),
+        newest_trunk_us=max((found.newest_us for found in scopes if may_narrow(found.scope)), default=None),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 from fastci_ml.errors import UsageError
 from fastci_ml.evidence.bundle.reader import find_bundles
+from fastci_ml.evidence.seal_key import VARIABLE as KEY_VARIABLE
 from fastci_ml.execution.plugin import RECORD_VARIABLE
 from fastci_ml.execution.runner import forwarding_signals, shell_code
 from fastci_ml.sources.environment import VARIABLE as LANE_VARIABLE
@@ -108,6 +109,8 @@ def run_recorded(
 
 def _environment(environ: Mapping[str, str], bundles_dir: Path, lane: str | None) -> dict[str, str]:
     changed = {**environ, RECORD_VARIABLE: str(bundles_dir.absolute())}
+    # Whoever has it can seal what they like: no code under test may read it.
+    changed.pop(KEY_VARIABLE, None)
     if lane is not None:
         changed[LANE_VARIABLE] = lane
     if environ.get(_NO_AUTOLOAD):

@@ -88,8 +88,16 @@ _MEANINGS = {
 # Of a bundle whose one test is a command: all that it touches was touched by its processes.
 COMMAND_BACKEND = "command"
 
+# Scopes: whose code ran. `TRUNK_SCOPE` alone may leave a test out; of all others a plan can only grow.
 TRUNK_SCOPE = "trunk"
 DIRTY_SCOPE = "dirty"
+UNTRUSTED_SCOPE = "untrusted"
+"""What a merge with a key or a list of digests makes of bundles that claim more than they can show."""
+COVERAGE_SCOPE = "coverage"
+TESTMON_SCOPE = "testmon"
+IMPORTED_SCOPES = (COVERAGE_SCOPE, TESTMON_SCOPE)
+"""Scopes that hold nothing but imported records; each is named as the tool."""
+_PULL_REQUEST = "pr:"
 
 
 def pull_request_scope(number: str) -> str:
@@ -100,4 +108,41 @@ def pull_request_scope(number: str) -> str:
     >>> pull_request_scope("7")
     'pr:7'
     """
-    return f"pr:{number}"
+    return f"{_PULL_REQUEST}{number}"
+
+
+def may_narrow(scope: str) -> bool:
+    """Whether evidence of a scope may leave a test out; that of all other scopes only adds tests.
+
+    A scope of an unknown name narrows nothing.
+
+    Examples
+    --------
+    >>> [scope for scope in ("trunk", "pr:7", "dirty", "untrusted", "coverage", "mine") if may_narrow(scope)]
+    ['trunk']
+    """
+    return scope == TRUNK_SCOPE
+
+
+def needs_trust(scope: str) -> bool:
+    """Whether a bundle has to show where it comes from before it is stored under a scope.
+
+    All but the scopes that by their name only add tests: somebody may ask for any other by name.
+
+    Examples
+    --------
+    >>> [scope for scope in ("trunk", "pr:7", "dirty", "untrusted", "coverage", "mine") if needs_trust(scope)]
+    ['trunk', 'mine']
+    """
+    return scope not in (DIRTY_SCOPE, UNTRUSTED_SCOPE, *IMPORTED_SCOPES) and not is_pull_request(scope)
+
+
+def is_pull_request(scope: str) -> bool:
+    """Whether a scope is that of a pull request.
+
+    Examples
+    --------
+    >>> is_pull_request("pr:unknown"), is_pull_request("trunk")
+    (True, False)
+    """
+    return scope.startswith(_PULL_REQUEST)

@@ -47,6 +47,17 @@ def detect_scope(environ: Mapping[str, str], *, is_dirty: bool) -> str:
     given = environ.get(VARIABLE, "").strip()
     if given:
         return given
+    return detect_pull_request(environ) or (DIRTY_SCOPE if is_dirty else TRUNK_SCOPE)
+
+
+def detect_pull_request(environ: Mapping[str, str]) -> str | None:
+    """Scope of the pull request that a CI system says is being built; None where it says of none.
+
+    Examples
+    --------
+    >>> detect_pull_request({"CHANGE_ID": "7", "FASTCI_SCOPE": "trunk"})
+    'pr:7'
+    """
     if environ.get("GITHUB_EVENT_NAME", "").startswith("pull_request"):
         words = environ.get("GITHUB_REF", "").split("/")
         return pull_request_scope(words[2] if words[:2] == ["refs", "pull"] and len(words) > 2 else "unknown")
@@ -56,4 +67,4 @@ def detect_scope(environ: Mapping[str, str], *, is_dirty: bool) -> str:
             return pull_request_scope(number)
     if environ.get("CIRCLE_PULL_REQUEST"):
         return pull_request_scope(environ["CIRCLE_PULL_REQUEST"].rstrip("/").rpartition("/")[2])
-    return DIRTY_SCOPE if is_dirty else TRUNK_SCOPE
+    return None

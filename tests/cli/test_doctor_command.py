@@ -197,6 +197,17 @@ def test_evidence_of_no_trunk_is_a_warning(repo, capsys):
     assert "plans leave no test out" in doctor(capsys)["trunk"]["text"]
 
 
+def test_evidence_that_was_not_believed_is_a_warning(repo, capsys):
+    with store_at(repo) as store:
+        write(store, record("test_a.py::test_1", [unit("f")], at=NOW_US))
+    assert "untrusted" not in doctor(capsys)
+    with store_at(repo) as store:
+        write(store, record("test_a.py::test_1", [unit("f")], at=NOW_US, scope="untrusted"))
+    found = doctor(capsys)["untrusted"]
+    assert found["text"].startswith("1 tests have evidence of bundles without a seal")
+    assert found["hint"].startswith("FASTCI_EVIDENCE_KEY=")
+
+
 @pytest.mark.parametrize("content", [b"rubbish", b"SQLite format 3\0" + b"\0" * 4080])
 def test_damaged_store_is_a_problem(repo, capsys, content):
     (repo.root / ".fastci").mkdir()

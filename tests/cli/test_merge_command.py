@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,18 +21,22 @@ from fastci_ml.evidence.bundle.reader import find_bundles
 from fastci_ml.evidence.bundle.source_pack import SourcePack, pack_of
 from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.evidence.bundle.writer import BundleWriter
+from fastci_ml.evidence.seal_key import SealKey
+from fastci_ml.evidence.seals import SEAL_SUFFIX, read_seal, seal_bundles
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import Capture, RunFacts
 from fastci_ml.records.evidence_kinds import CaptureKind
 
 RECORDINGS = Path(__file__).parents[1] / "evidence" / "recordings"
 DAY_US = 86_400_000_000
+KEY = "0123456789abcdef of trunk"
 SOURCE = b"def test_x():\n    pass\n"
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FASTCI_LANE", "here")
+    monkeypatch.delenv("FASTCI_EVIDENCE_KEY", raising=False)
     folder = tmp_path / "repo"
     folder.mkdir()
     (folder / "fastci.toml").write_text("")
@@ -248,11 +255,139 @@ def test_one_bad_file_keeps_no_other_from_being_imported(root, capsys):
 
 
 def age(folder: Path, *, days: float) -> None:
-    import os
-
     then = time.time() - days * 86_400
-    for path in folder.rglob(f"*{PACK_SUFFIX}"):
+    for path in (*folder.rglob(f"*{PACK_SUFFIX}"), *folder.rglob(f"*{SEAL_SUFFIX}")):
         os.utime(path, (then, then))
+
+
+def zip_folder(folder: Path, path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.rglob("*"):
+            archive.write(file, file.relative_to(folder))
+    return path
+
+
+def seal(*bundles: Path) -> Path:
+    path = seal_bundles(bundles, bundles[0].parent, SealKey(KEY.encode()))
+    assert path is not None
+    return path
+
+
+def test_zip_is_merged_and_kept_and_its_problems_name_it(root, tmp_path, capsys):
+    add_bundle(tmp_path / "ci", "01", "test_a.py::test_x")
+    (tmp_path / "ci" / "bad.fastci-bundle").write_text("rubbish")
+    given = zip_folder(tmp_path / "ci", tmp_path / "a.zip")
+    figures = merge_json(capsys, str(given), "--retain-days", "0")
+    assert figures["bundles"]["n_merged"] == 1
+    assert len(figures["problems"]) == 1
+    assert figures["problems"][0].startswith(f"{given}: bad.fastci-bundle: no bundle")
+    assert figures["removed"]["n_bundles"] == 0
+    assert given.exists()
+    assert sorted(path.name for path in (root / ".fastci").iterdir()) == ["evidence.sqlite"]
+
+
+def test_zips_in_the_folder_of_the_settings_are_merged_by_default(root, tmp_path, capsys):
+    add_bundle(tmp_path / "ci", "01", "test_a.py::test_x")
+    bundles_of(root).mkdir(parents=True)
+    zip_folder(tmp_path / "ci", bundles_of(root) / "a.zip")
+    assert merge_json(capsys)["bundles"]["n_merged"] == 1
+
+
+def test_what_is_neither_sealed_nor_listed_is_said_and_only_adds(root, monkeypatch, capsys):
+    path = add_bundle(bundles_of(root), "01", "test_a.py::test_x")
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    assert app.main(["merge"]) == 0
+    shown = capsys.readouterr()
+    assert "untrusted       1 neither sealed nor listed: they can only add tests to a plan\n" in shown.out
+    assert KEY not in shown.out + shown.err
+    assert stored_tests(store_of(root)) == {("test_a.py::test_x", "untrusted")}
+    # It was taken out, so that no git or other child has it.
+    assert "FASTCI_EVIDENCE_KEY" not in os.environ
+    seal(path)
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    assert merge_json(capsys)["bundles"]["n_untrusted"] == 0
+    assert stored_tests(store_of(root)) == {("test_a.py::test_x", "trunk")}
+
+
+def test_seals_in_zips_count(root, tmp_path, monkeypatch, capsys):
+    seal(add_bundle(tmp_path / "ci", "01", "test_a.py::test_x"))
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    figures = merge_json(capsys, str(zip_folder(tmp_path / "ci", tmp_path / "a.zip")))
+    assert (figures["bundles"]["n_merged"], figures["bundles"]["n_untrusted"]) == (1, 0)
+
+
+def test_seals_apart_from_bundles_count(root, tmp_path, monkeypatch, capsys):
+    path = seal(add_bundle(tmp_path / "ci", "01", "test_a.py::test_x"))
+    (tmp_path / "seals").mkdir()
+    path.rename(tmp_path / "seals" / path.name)
+    given = zip_folder(tmp_path / "ci", tmp_path / "a.zip")
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    figures = merge_json(capsys, str(given), str(tmp_path / "seals" / path.name))
+    assert (figures["bundles"]["n_untrusted"], figures["problems"]) == (0, [])
+
+
+def test_listed_digests_are_trusted_and_others_are_not(root, tmp_path, capsys):
+    path = add_bundle(bundles_of(root), "01", "test_a.py::test_x")
+    add_bundle(bundles_of(root), "02", "test_b.py::test_x")
+    listed = tmp_path / "digests"
+    listed.write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}\n")
+    assert merge_json(capsys, "--trusted-digests", str(listed))["bundles"]["n_untrusted"] == 1
+    assert stored_tests(store_of(root)) == {
+        ("test_a.py::test_x", "trunk"),
+        ("test_b.py::test_x", "untrusted"),
+    }
+
+
+def test_bad_key_is_a_usage_error_that_does_not_show_it(root, monkeypatch, capsys):
+    add_bundle(bundles_of(root), "01", "test_a.py::test_x")
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", "short one")
+    assert app.main(["merge"]) == 2
+    shown = capsys.readouterr().err
+    assert "openssl rand -hex 32" in shown
+    assert "short one" not in shown
+
+
+def test_url_without_fsspec_is_a_usage_error(root, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    assert app.main(["merge", "s3://bucket/a.zip"]) == 2
+    assert "hint: pip install 'fastci-ml[remote]'" in capsys.readouterr().err
+
+
+def test_retention_removes_seals_whose_bundles_are_gone_and_no_others(root, capsys):
+    folder = bundles_of(root)
+    old, young = (
+        add_bundle(folder, name, f"test_{name}.py::test_x", age_days=days)
+        for name, days in (("a1", 40), ("a2", 20))
+    )
+    gone, kept = seal(old), seal(old, young)
+    damaged = folder / f"damaged{SEAL_SUFFIX}"
+    damaged.write_text("{}")
+    merge_json(capsys)
+    waiting = seal(add_bundle(folder, "03", "test_c.py::test_x", age_days=40))
+    age(folder, days=40)
+    fresh = folder / f"fresh{SEAL_SUFFIX}"
+    shutil.copyfile(gone, fresh)
+    unread = folder / "unread.fastci-bundle"
+    unread.write_text("rubbish")
+    # `--compact` and a path of its own: nothing new is merged.
+    store_path = store_of(root)
+    with EvidenceStore.open(store_path) as store:
+        from fastci_ml.evidence.retention import remove_merged
+
+        limit_us = time.time_ns() // 1000 - 30 * DAY_US
+        assert remove_merged([folder], store, older_than_us=limit_us).n_seals == 0
+        unread.unlink()
+        assert remove_merged([folder], store, older_than_us=limit_us).n_seals == 1
+    assert not old.exists()
+    assert [path.exists() for path in (gone, kept, damaged, waiting, fresh)] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
+    assert len(read_seal(waiting).digests) == 1
+    assert merge_json(capsys, "--retain-days", "30")["removed"]["n_seals"] == 1
 
 
 def test_small_bundle_of_the_helpers_is_what_find_bundles_finds(root):

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from fastci_ml.cli import app
 from fastci_ml.evidence.bundle.reader import find_bundles, read_bundle
+from fastci_ml.evidence.seal_key import SealKey
+from fastci_ml.evidence.seals import find_seals, read_seal
 from fastci_ml.evidence.store.store import EvidenceStore
-from fastci_ml.execution.recorded_command import is_pytest_command
+from fastci_ml.execution.recorded_command import is_pytest_command, run_recorded
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+CI_NAMES = ("FASTCI_EVIDENCE_KEY", "GITHUB_EVENT_NAME", "CI_MERGE_REQUEST_IID", "CHANGE_ID")
+KEY = "0123456789abcdef of trunk"
 QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @pytest.fixture
 def project(make_repo, monkeypatch) -> Path:
-    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "FASTCI_RECORD", "FASTCI_LANE"):
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "FASTCI_RECORD", "FASTCI_LANE", *CI_NAMES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FASTCI_SCOPE", "trunk")
     repo = make_repo()
@@ -128,6 +134,124 @@ def test_signal_that_ends_the_command_gives_the_code_that_a_shell_gives(project)
         "import os, signal\n\ndef test_z():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert start("--", *PYTEST, "test_c.py").returncode == 128 + signal.SIGKILL
+
+
+LOOK_FOR_KEY = """
+import os
+
+def test_look():
+    print("environ:", sorted(os.environ.items()))
+    parent = os.getppid()
+    for name in ("environ", "cmdline"):
+        try:
+            with open(f"/proc/{parent}/{name}", "rb") as file:
+                print(name, file.read())
+        except OSError as error:
+            print(name, "cannot be read", type(error).__name__)
+"""
+
+
+def test_bundles_are_sealed_and_no_test_sees_the_key(project):
+    (project / "test_look.py").write_text(LOOK_FOR_KEY)
+    done = start("-v", "--merge", "--", *PYTEST, "-s", "test_look.py", FASTCI_EVIDENCE_KEY=KEY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "environ: [" in done.stdout
+    assert KEY not in done.stdout + done.stderr
+    assert "FASTCI_EVIDENCE_KEY'" not in done.stdout
+    (path,) = find_seals([project / ".fastci" / "bundles"])
+    (bundle,) = find_bundles([path.parent])
+    seal = read_seal(path)
+    assert seal.digests == (read_bundle(bundle).digest,)
+    assert SealKey(KEY.encode()).fits(seal.digests, seal.signature)
+    with EvidenceStore.open(project / ".fastci" / "evidence.sqlite", read_only=True) as store:
+        assert {head.scope for head in store.records()} == {"trunk"}
+    for file in (project / ".fastci").rglob("*"):
+        assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
+
+
+def test_command_of_a_library_call_does_not_get_the_key_either(project, monkeypatch, capfd):
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    (project / "test_look.py").write_text(
+        "import os\n\ndef test_look():\n    assert 'FASTCI_EVIDENCE_KEY' not in os.environ\n"
+    )
+    recorded = run_recorded([*PYTEST, "test_look.py"], project / "out")
+    assert recorded.code == 0, capfd.readouterr().out
+
+
+def test_a_seal_is_of_the_bundles_of_one_run(project):
+    for _ in range(2):
+        start("--", *PYTEST, "test_a.py", FASTCI_EVIDENCE_KEY=KEY)
+    first, second = map(read_seal, find_seals([project / ".fastci" / "bundles"]))
+    assert len(first.digests) == len(second.digests) == 1
+    assert first.digests != second.digests
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({"FASTCI_EVIDENCE_KEY": ""}, "FASTCI_EVIDENCE_KEY is empty"),
+        (
+            {
+                "FASTCI_EVIDENCE_KEY": KEY,
+                "GITHUB_EVENT_NAME": "pull_request",
+                "GITHUB_REF": "refs/pull/7/merge",
+            },
+            "this is the code of a pull request (pr:7)",
+        ),
+    ],
+)
+def test_what_must_not_be_sealed_is_not_and_the_exit_code_stays(project, environment, why):
+    done = start("--", *PYTEST, **environment)
+    assert done.returncode == 1
+    assert f"fastci-ml: not sealed: {why}" in done.stderr
+    assert find_seals([project / ".fastci"]) == []
+
+
+def test_short_key_is_refused_before_anything_runs(project):
+    done = start("--", *PYTEST, FASTCI_EVIDENCE_KEY="short one")
+    assert done.returncode == 2
+    assert "short one" not in done.stdout + done.stderr
+    assert not (project / ".fastci").exists()
+
+
+def test_a_bundle_says_which_job_recorded_it(project):
+    start("--", *PYTEST, "test_a.py", FASTCI_JOB="nightly/gpu")
+    (path,) = find_bundles([project / ".fastci" / "bundles"])
+    assert read_bundle(path).provenance.job == "nightly/gpu"
+
+
+def test_artifacts_of_two_machines_are_merged_in_one_go_and_lanes_stay_apart(project, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        text = "def make():\n    return [1]\n\nTABLE = make()\n\ndef f():\n    return TABLE[0]\n"
+        (project / f"{name}.py").write_text(text)
+    (project / "mod.py").write_text(
+        "import importlib, os\n\nf = importlib.import_module(os.environ['MACHINE']).f\n"
+    )
+    for name in ("one", "two"):
+        done = start("--", *PYTEST, "test_a.py", MACHINE=name, FASTCI_LANE=name, FASTCI_EVIDENCE_KEY=KEY)
+        assert done.returncode == 0, done.stdout
+        with zipfile.ZipFile(tmp_path / f"evidence-{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in (project / ".fastci" / "bundles").iterdir():
+                archive.write(file, f"bundles/{file.name}")
+        shutil.rmtree(project / ".fastci")
+    monkeypatch.setenv("FASTCI_EVIDENCE_KEY", KEY)
+    assert app.main(["merge", *map(str, sorted(tmp_path.glob("evidence-*.zip")))]) == 0
+    with EvidenceStore.open(project / ".fastci" / "evidence.sqlite", read_only=True) as store:
+        assert {(head.lane, head.scope, head.gaps) for head in store.records()} == {
+            ("one", "trunk", ()),
+            ("two", "trunk", ()),
+        }
+        for lane, other in (("one", "two"), ("two", "one")):
+            record = store.record("test_a.py::test_x", lane=lane, scope="trunk")
+            assert record is not None
+            paths = {unit.path for unit in record.units}
+            assert f"{lane}.py" in paths
+            assert f"{other}.py" not in paths
+            assert ("mod.py", f"{lane}.py") in store.edges(lane)
+            assert f"{other}.py" not in {path for edge in store.edges(lane) for path in edge}
+            units = store.import_units(lane)
+            assert f"{lane}.py" in {path for path, _ in units}
+            assert f"{other}.py" not in {path for path, _ in units} | {unit.path for _, unit in units}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from fastci_ml.cli import app
-from fastci_ml.evidence.importers.store_imported import IMPORTED_SCOPES
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import IMPORTED_SCOPES, UNTRUSTED_SCOPE, Gap
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
@@ -36,5 +35,5 @@ def test_benchmarks_that_it_names_are_there():
 
 
 def test_scopes_of_imported_evidence_are_named():
-    for scope in IMPORTED_SCOPES:
+    for scope in (*IMPORTED_SCOPES, UNTRUSTED_SCOPE):
         assert f"`{scope}`" in PAGE

@@ -12,7 +12,9 @@ from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
 from fastci_ml.evidence.bundle.unseal import unseal
 from fastci_ml.evidence.overview import EvidenceOverview, view_evidence
+from fastci_ml.evidence.seal_key import VARIABLE as KEY_VARIABLE
 from fastci_ml.evidence.store.store import EvidenceStore
+from fastci_ml.records.evidence_kinds import UNTRUSTED_SCOPE
 from fastci_ml.settings import Settings
 
 _TOPIC = "evidence"
@@ -127,6 +129,14 @@ def _coverage(found: EvidenceOverview) -> Iterable[Finding]:
         yield warning(_TOPIC, "tests", f"{text}; {reasons}", "fastci-ml status")
     else:
         yield ok(_TOPIC, "tests", text)
+    n_untrusted = sum(one.n_tests for one in found.scopes if one.scope == UNTRUSTED_SCOPE)
+    if n_untrusted:
+        yield warning(
+            _TOPIC,
+            "untrusted",
+            f"{n_untrusted:,} tests have evidence of bundles without a seal that fits: it can only add tests",
+            f"{KEY_VARIABLE}=... fastci-ml merge, where bundles and seals of it lie",
+        )
     if found.newest_trunk_us is None:
         yield warning(
             _TOPIC,

@@ -17,10 +17,10 @@ from fastci_ml.evidence.importers.coverage_rows import Hits, read_rows
 from fastci_ml.evidence.importers.imported import ImportedEvidence, Source, Touched, make_record
 from fastci_ml.evidence.importers.source_files import SourceFile, SourceFiles
 from fastci_ml.records.evidence import RunFacts, UnitSeen
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import COVERAGE_SCOPE, Gap
 from fastci_ml.records.progress import ProgressHook, silent
 
-BACKEND = "coverage"
+BACKEND = COVERAGE_SCOPE
 _HOW_TO_RECORD = "pytest --cov --cov-context=test --cov-report="
 _MAX_NAMES = 3
 

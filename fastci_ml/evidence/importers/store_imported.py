@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastci_ml.evidence.importers import coverage_data, testmon_data
 from fastci_ml.evidence.importers.imported import ImportedEvidence
 from fastci_ml.evidence.store.batch import MergeBatch, WriteSummary
 from fastci_ml.evidence.store.store import EvidenceStore
-
-# Scopes that hold nothing but imported records; each is named as the tool.
-IMPORTED_SCOPES = (coverage_data.BACKEND, testmon_data.BACKEND)
 
 
 def store_imported(found: ImportedEvidence, store_path: Path, *, now_us: int) -> WriteSummary:

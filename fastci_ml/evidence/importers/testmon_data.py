@@ -20,11 +20,11 @@ from fastci_ml.evidence.importers.imported import ImportedEvidence, Source, Touc
 from fastci_ml.evidence.importers.source_files import SourceFile, SourceFiles
 from fastci_ml.evidence.importers.testmon_blocks import file_hashes, read_testmon_blocks
 from fastci_ml.records.evidence import RunFacts, UnitSeen
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import TESTMON_SCOPE, Gap
 from fastci_ml.records.ids import with_project
 from fastci_ml.records.progress import ProgressHook, silent
 
-BACKEND = "testmon"
+BACKEND = TESTMON_SCOPE
 _WHAT = "data of pytest-testmon"
 # Of 2.1 and 2.2, which differ in what is deleted with what.
 _SCHEMAS = (13, 14)

@@ -107,19 +107,24 @@ def build_records(
 
     records = _Records(parts, taken_apart())
     return BundleEvidence(
-        merged=MergedBundle(
-            provenance=bundle.provenance,
-            name=bundle.path.name,
-            digest=bundle.digest,
-            gaps=_shortened(dict.fromkeys(bundle.gaps)),
-            n_bytes=bundle.n_bytes,
-        ),
+        merged=merged_of(bundle),
         file_versions=file_versions,
         edges=frozenset(edges),
         import_units=frozenset(import_units),
         n_processes=len(facts),
         recorder_s=sum(one.recorder_s for one in facts if one is not None),
         _records=records,
+    )
+
+
+def merged_of(bundle: Bundle) -> MergedBundle:
+    """Name and state of a bundle, for the store."""
+    return MergedBundle(
+        provenance=bundle.provenance,
+        name=bundle.path.name,
+        digest=bundle.digest,
+        gaps=_shortened(dict.fromkeys(bundle.gaps)),
+        n_bytes=bundle.n_bytes,
     )
 
 

@@ -5,7 +5,6 @@ They are merged together, for only together they say what a test touched, and wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,15 @@ class State:
         SHA-256 of its bytes, hexadecimal.
     n_bytes : int
         How many they are.
+    is_known : bool
+        Whether the store has the bundle in this state.
     """
 
     path: Path
     provenance: Provenance
     digest: str
     n_bytes: int
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,6 @@ class Family:
         return self.roots[0].n_bytes + sum(states[0].n_bytes for states in self.children)
 
     @property
-    def digest(self) -> str:
-        """Of the largest state of each bundle."""
-        own = [(states[0].provenance.bundle_id, states[0].digest) for states in self.children]
-        return digest_of(self.roots[0].digest, own)
-
-    @property
     def group(self) -> tuple[str, ...]:
         """What bundles that stand on the same sources have in common."""
         given = self.roots[0].provenance
@@ -87,20 +83,6 @@ class Family:
         """As they are merged: groups together, sessions together."""
         given = self.roots[0].provenance
         return (*self.group, given.session_id, given.bundle_id)
-
-
-def digest_of(root: str, children: Iterable[tuple[str, str]]) -> str:
-    """Digest of a family from those of its bundles; of one without children that of its file.
-
-    Parameters
-    ----------
-    root : str
-        Digest of the outermost bundle.
-    children : iterable of (str, str)
-        Id and digest of each other one.
-    """
-    names = [f"{bundle_id} {digest}" for bundle_id, digest in sorted(children)]
-    return hashlib.sha256("\n".join([root, *names]).encode()).hexdigest() if names else root
 
 
 def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[State]]]:
@@ -128,9 +110,7 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
     for bundle_id, own in roots.items():
         first = own[0].provenance
         below = [
-            states
-            for states in children.pop(bundle_id, {}).values()
-            if _kin(states[0].provenance) == _kin(first)
+            states for states in children.pop(bundle_id, {}).values() if is_kin(states[0].provenance, first)
         ]
         families.append(Family(own, below))
     orphans = {
@@ -139,5 +119,10 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
     return families, orphans
 
 
-def _kin(given: Provenance) -> tuple[str, ...]:
+def is_kin(child: Provenance, root: Provenance) -> bool:
+    """Whether a bundle, as far as it is believed, says of itself what the outermost one does."""
+    return child.parent == root.bundle_id and _common(child) == _common(root)
+
+
+def _common(given: Provenance) -> tuple[str, ...]:
     return (given.session_id, given.lane, given.scope, given.commit, given.tree)

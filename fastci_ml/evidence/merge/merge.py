@@ -6,7 +6,7 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -18,20 +18,20 @@ from fastci_ml.evidence.bundle.reader import (
     open_bundle,
     read_bundle,
 )
-from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records
-from fastci_ml.evidence.merge.families import Family, State, digest_of, families_of
+from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records, merged_of
+from fastci_ml.evidence.merge.families import Family, State, families_of, is_kin
+from fastci_ml.evidence.merge.problems import as_line
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
+from fastci_ml.evidence.merge.trust import AS_DECLARED, Trust
 from fastci_ml.evidence.store.batch import MergeBatch, MergedBundle
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.evidence import EvidenceRecord
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import Gap, needs_trust
 from fastci_ml.records.progress import ProgressHook, silent
 
 # Bundles of one transaction. In memory they take some twenty times their size.
 _MAX_BUNDLES = 64
 _MAX_BYTES = 8 << 20
-# A hostile file may put anything into the message about it.
-_LONGEST_LINE = 1_000
 
 
 @dataclass(slots=True)
@@ -50,6 +50,8 @@ class MergeSummary:
         Records that are in force now.
     n_superseded, n_outdated : int
         Older records that they took the place of; records that something newer was there for.
+    n_untrusted : int
+        Files of bundles that say whose code ran and could not show it: stored as `UNTRUSTED_SCOPE`.
     n_complete : int
         Tests, one for each bundle that ran it, whose record is complete.
     n_processes : int
@@ -70,6 +72,7 @@ class MergeSummary:
     n_records: int = 0
     n_superseded: int = 0
     n_outdated: int = 0
+    n_untrusted: int = 0
     n_complete: int = 0
     n_processes: int = 0
     recorder_s: float = 0.0
@@ -84,6 +87,7 @@ def merge_bundles(
     *,
     root: Path,
     now_us: int | None = None,
+    trust: Trust = AS_DECLARED,
     progress: ProgressHook = silent,
 ) -> MergeSummary:
     """Merge bundles into the evidence store.
@@ -101,6 +105,8 @@ def merge_bundles(
         Top of the working tree, for sources that do not lie beside the bundle.
     now_us : int, optional
         Time of the merge, microseconds since the epoch, UTC; this machine's clock by default.
+    trust : Trust
+        Which bundles are believed when they say whose code ran; all by default.
     progress : ProgressHook
         Called before each transaction, and at the end.
 
@@ -114,7 +120,7 @@ def merge_bundles(
     EvidenceError
         If the store cannot be used.
     """
-    merge = _Merge(root, time.time_ns() // 1_000 if now_us is None else now_us)
+    merge = _Merge(root, time.time_ns() // 1_000 if now_us is None else now_us, trust)
     found = find_bundles(list(paths))
     merge.summary.n_files = len(found)
     if not found:
@@ -148,8 +154,9 @@ def _chunks(families: Iterable[Family]) -> Iterator[list[Family]]:
 class _Merge:
     """One call of `merge_bundles`: what all of its bundles share."""
 
-    def __init__(self, root: Path, now_us: int) -> None:
+    def __init__(self, root: Path, now_us: int, trust: Trust) -> None:
         self._root = root
+        self._trust = trust
         self._now_us = now_us
         self._parsed = ParsedSources()
         self._is_file: dict[str, bool] = {}
@@ -157,10 +164,7 @@ class _Merge:
 
     def add_problem(self, text: str) -> None:
         """Add a problem as one line, whatever the names in it hold."""
-        line = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 4]} ..."
-        self.summary.problems.append(
-            "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
-        )
+        self.summary.problems.append(as_line(text))
 
     def new_families(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[Family]:
         """Families of bundles that the store does not have as they are."""
@@ -169,53 +173,53 @@ class _Merge:
         for path in paths:
             try:
                 with open_bundle(path) as stream:
-                    provenance, digest, n_bytes = digest_bundle(path, stream)
+                    declared, digest, n_bytes = digest_bundle(path, stream)
             except EvidenceError as error:
                 self.add_problem(str(error))
                 continue
+            provenance = self._trust.judge(declared, digest, store)
+            self.summary.n_untrusted += provenance.scope != declared.scope
             key = (provenance.bundle_id, digest)
             if key in seen:
                 self.summary.n_known += 1
                 continue
             seen.add(key)
-            states.append(State(path=path, provenance=provenance, digest=digest, n_bytes=n_bytes))
+            is_known = store.has_bundle(*key, scope=provenance.scope)
+            states.append(
+                State(path=path, provenance=provenance, digest=digest, n_bytes=n_bytes, is_known=is_known)
+            )
         families, orphans = families_of(states)
-        for parent, waiting in orphans.items():
-            if not store.has_bundle(parent):
-                self.summary.n_waiting += len(waiting)
-            else:
-                self.summary.n_known += len(waiting)
+        for waiting in orphans.values():
+            n_known = sum(state.is_known for state in waiting)
+            self.summary.n_known += n_known
+            self.summary.n_waiting += len(waiting) - n_known
         for family in families:
-            if store.has_bundle(family.bundle_id, family.digest):
+            if all(state.is_known for state in family.states):
                 self.summary.n_known += family.n_states
             elif family.children:
                 yield family
             else:
-                new = [one for one in family.roots if not store.has_bundle(family.bundle_id, one.digest)]
+                new = [state for state in family.roots if not state.is_known]
                 self.summary.n_known += len(family.roots) - len(new)
                 yield Family(new, [])
 
     def add_chunk(self, chunk: list[Family], store: EvidenceStore) -> None:
         """Add families of bundles in one transaction."""
         evidence: list[BundleEvidence] = []
+        merged: list[MergedBundle] = []
         for family in chunk:
             bundle = self._best(family, store)
             if bundle is None:
                 continue
             sources = SourcesAtHand([state.path for state in family.states], self._root)
-            taken: list[MergedBundle] = []
             one = build_records(
                 bundle,
                 sources,
-                children=self._children(family, taken),
+                children=self._children(family, store, merged),
                 exists=self._exists,
                 parsed=self._parsed,
             )
-            one.merged = replace(
-                one.merged,
-                digest=digest_of(bundle.digest, [(of.provenance.bundle_id, of.digest) for of in taken]),
-                n_bytes=bundle.n_bytes + sum(of.n_bytes for of in taken),
-            )
+            merged.append(one.merged)
             evidence.append(one)
             self.summary.n_processes += one.n_processes
             self.summary.recorder_s += one.recorder_s
@@ -223,7 +227,7 @@ class _Merge:
             return
         written = store.write(
             MergeBatch(
-                bundles=[one.merged for one in evidence],
+                bundles=merged,
                 records=self._records(evidence),
                 merged_us=self._now_us,
                 file_versions={key: one.file_versions[key] for one in evidence for key in one.file_versions},
@@ -239,29 +243,28 @@ class _Merge:
 
     def _best(self, family: Family, store: EvidenceStore) -> Bundle | None:
         """The state of the outermost bundle that says most; None if the store has as much of the family."""
-        best = self._fullest(family.roots)
+        best = self._fullest(family.roots, store)
         if best is None:
             return None
         stored = store.bundle(best.provenance.bundle_id)
-        n_bytes = best.n_bytes + sum(states[0].n_bytes for states in family.children)
-        digest = family.digest if family.children else best.digest
-        if stored is not None and _rank(stored) >= (not best.gaps, n_bytes, digest):
+        is_news = any(not state.is_known for states in family.children for state in states)
+        if stored is not None and (
+            _rank(stored) > _rank(best) or (_rank(stored) == _rank(best) and not is_news)
+        ):
             self.summary.n_known += 1
             return None
         return best
 
-    def _children(self, family: Family, taken: list[MergedBundle]) -> Iterator[Bundle]:
+    def _children(self, family: Family, store: EvidenceStore, merged: list[MergedBundle]) -> Iterator[Bundle]:
         """Of each child the state that says most, one at a time; what they are is put down."""
         for states in family.children:
-            bundle = self._fullest(states)
-            if bundle is not None:
-                given, name = bundle.provenance, bundle.path.name
-                taken.append(
-                    MergedBundle(provenance=given, name=name, digest=bundle.digest, n_bytes=bundle.n_bytes)
-                )
+            bundle = self._fullest(states, store)
+            # What is not as it was when it was looked at may be of nobody here.
+            if bundle is not None and is_kin(bundle.provenance, family.roots[0].provenance):
+                merged.append(merged_of(bundle))
                 yield bundle
 
-    def _fullest(self, states: list[State]) -> Bundle | None:
+    def _fullest(self, states: list[State], store: EvidenceStore) -> Bundle | None:
         """The state of one bundle that says most, of those that can be read."""
         best: Bundle | None = None
         for state in states:
@@ -274,6 +277,8 @@ class _Merge:
             except EvidenceError as error:
                 self.add_problem(str(error))
                 continue
+            # Anew, for the file may have changed since it was looked at.
+            bundle.provenance = self._trust.judge(bundle.provenance, bundle.digest, store)
             if best is not None:
                 self.summary.n_known += 1
             if best is None or _rank(bundle) > _rank(best):
@@ -293,6 +298,9 @@ class _Merge:
         return known
 
 
-def _rank(bundle: Bundle | MergedBundle) -> tuple[bool, int, str]:
-    """By how much a state of a bundle says: it only grows, and its last line says that it is whole."""
-    return (not bundle.gaps, bundle.n_bytes, bundle.digest)
+def _rank(bundle: Bundle | MergedBundle) -> tuple[bool, bool, int, str]:
+    """By how much a state of a bundle says: it only grows, and its last line says that it is whole.
+
+    What is believed of trunk comes first: nobody else may put something larger in its place.
+    """
+    return (needs_trust(bundle.provenance.scope), not bundle.gaps, bundle.n_bytes, bundle.digest)

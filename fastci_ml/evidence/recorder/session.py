@@ -21,6 +21,7 @@ from fastci_ml.records.evidence import Provenance
 from fastci_ml.settings import Settings
 from fastci_ml.sources.environment import detect_lane
 from fastci_ml.sources.git.worktree import read_worktree
+from fastci_ml.sources.job import detect_job
 from fastci_ml.sources.scope import detect_scope
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ def start_recording(
             backend=backend.name,
             worker=worker,
             started_us=started_ns // 1000,
+            job=detect_job(os.environ),
         )
         family = _family(provenance, settings, top, bundles_dir)
         writer = BundleWriter(bundles_dir, provenance, shared=family.shared_sources())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastci_ml.records.evidence_kinds import TRUNK_SCOPE
+from fastci_ml.records.evidence_kinds import may_narrow
 
 
 class Claim(NamedTuple):
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 
 def claim_of(recorded_us: int, is_complete: bool, id_: int, commit: str, scope: str) -> Claim:
     """A claim of a record of some scope."""
-    return Claim(recorded_us, bool(is_complete), id_, commit if scope == TRUNK_SCOPE else "")
+    return Claim(recorded_us, bool(is_complete), id_, commit if may_narrow(scope) else "")
 
 
 def in_force(claims: Sequence[Claim]) -> list[Claim]:

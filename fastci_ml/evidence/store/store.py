@@ -28,6 +28,7 @@ from fastci_ml.evidence.store.draft import drafts_of
 from fastci_ml.evidence.store.reading import RecordHead
 from fastci_ml.evidence.store.sources import Sources
 from fastci_ml.evidence.store.summary import StoreSummary
+from fastci_ml.evidence.store.texts import provenance_from_json
 from fastci_ml.evidence.store.touched import Touched, node_ids_of
 from fastci_ml.evidence.store.upkeep import UpkeepSummary
 from fastci_ml.evidence.store.writing import add_batch
@@ -88,11 +89,15 @@ class EvidenceStore:
         with translated(self.path), reading_state(self._connection):
             yield
 
-    def has_bundle(self, bundle_id: str, digest: str | None = None) -> bool:
-        """Whether a bundle was merged; with `digest`, whether it was as it is now."""
+    def has_bundle(self, bundle_id: str, digest: str | None = None, *, scope: str | None = None) -> bool:
+        """Whether a bundle was merged; with `digest`, as it is now; with `scope`, under that one."""
         with self.snapshot():
-            row = self._connection.execute("SELECT digest FROM bundle WHERE id = ?", (bundle_id,)).fetchone()
-        return row is not None and digest in (None, row[0])
+            row = self._connection.execute(
+                "SELECT digest, provenance FROM bundle WHERE id = ?", (bundle_id,)
+            ).fetchone()
+            if row is None or digest not in (None, row[0]):
+                return False
+            return scope is None or provenance_from_json(row[1]).scope == scope
 
     def bundle(self, bundle_id: str) -> MergedBundle | None:
         """A bundle as it was merged last; None where it was not."""

@@ -16,7 +16,14 @@ from fastci_ml.evidence.store.draft import Draft
 from fastci_ml.evidence.store.force import Claim, claim_of, in_force
 from fastci_ml.evidence.store.postings import pack
 from fastci_ml.evidence.store.segments import add_segment, bury
-from fastci_ml.evidence.store.texts import facts_to_json, gaps_to_json, to_json, to_text
+from fastci_ml.evidence.store.texts import (
+    facts_to_json,
+    gaps_to_json,
+    provenance_from_json,
+    to_json,
+    to_text,
+)
+from fastci_ml.records.evidence_kinds import UNTRUSTED_SCOPE, needs_trust
 
 
 @dataclass(slots=True)
@@ -47,6 +54,7 @@ def add_batch(
         # Another merge has had the same bundles since the caller looked.
         return WriteSummary()
     names = Dictionary(connection)
+    is_settled = any(_was_untrusted(connection, bundle) for bundle in new)
     _add_bundles(connection, new, batch.merged_us)
     sources = sorted(
         {names.file_version_with(path, blob, blocks) for (path, blob), blocks in batch.file_versions.items()}
@@ -55,6 +63,8 @@ def add_batch(
     n_records = n_superseded = n_outdated = 0
     for (lane, scope), draft in drafts.items():
         verdict = _judge(connection, names, names.lane(lane), scope, draft)
+        if is_settled and needs_trust(scope):
+            bury(connection, _untrusted_copies(connection, names.lane(lane), draft, verdict))
         bury(connection, verdict.superseded)
         if len(verdict.dead) < len(draft.rows):
             _add_segment(connection, names, names.lane(lane), scope, draft, verdict, packed)
@@ -73,11 +83,39 @@ def add_batch(
 
 
 def is_merged(connection: sqlite3.Connection, bundle: MergedBundle) -> bool:
-    """Whether the bundle, as it is now, was merged before."""
+    """Whether the bundle, as it is now, was merged before, or a state of it that is trusted more."""
     row = connection.execute(
-        "SELECT digest FROM bundle WHERE id = ?", (bundle.provenance.bundle_id,)
+        "SELECT digest, provenance FROM bundle WHERE id = ?", (bundle.provenance.bundle_id,)
     ).fetchone()
-    return row is not None and row[0] == bundle.digest
+    if row is None:
+        return False
+    stored, given = provenance_from_json(row[1]).scope, bundle.provenance.scope
+    if needs_trust(stored) != needs_trust(given):
+        return needs_trust(stored)
+    return bool(row[0] == bundle.digest)
+
+
+def _was_untrusted(connection: sqlite3.Connection, bundle: MergedBundle) -> bool:
+    """Whether a bundle that is believed now was merged before, and not believed."""
+    row = connection.execute(
+        "SELECT provenance FROM bundle WHERE id = ?", (bundle.provenance.bundle_id,)
+    ).fetchone()
+    is_stored = row is not None and provenance_from_json(row[0]).scope == UNTRUSTED_SCOPE
+    return is_stored and needs_trust(bundle.provenance.scope)
+
+
+def _untrusted_copies(
+    connection: sqlite3.Connection, lane: int, draft: Draft, verdict: _Verdict
+) -> list[int]:
+    """Records that a draft holds again, of an earlier merge that did not believe their bundle."""
+    return [
+        record_id
+        for row, test in zip(draft.rows, verdict.tests, strict=True)
+        for (record_id,) in connection.execute(
+            "SELECT id FROM placed_record WHERE test = ? AND lane = ? AND scope = ? AND recorded_us = ?",
+            (test, lane, UNTRUSTED_SCOPE, row.recorded_us),
+        )
+    ]
 
 
 def _add_bundles(connection: sqlite3.Connection, bundles: Iterable[MergedBundle], merged_us: int) -> None:
