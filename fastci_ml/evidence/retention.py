@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
 from fastci_ml.evidence.bundle.source_pack import pack_of
-from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
+from fastci_ml.evidence.bundle.source_pack_writer import COUNT_SUFFIX, PACK_SUFFIX, SHARED_SUFFIX
 from fastci_ml.evidence.seals import find_seals, read_seal
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.progress import ProgressHook, silent
@@ -80,11 +80,22 @@ def remove_merged(
         # A process that begins to record just now may have made it.
         if _is_old(pack, older_than_us) and not _has_bundle(pack):
             removed.n_sources += _remove(pack, removed)
+    for path in sorted(_working_files(paths)):
+        # Of use only while their session goes on.
+        if _is_old(path, older_than_us):
+            _remove(path, removed)
     # What cannot be read may be a sealed bundle all the same.
     for path in find_seals([folder for folder in paths if folder.is_dir()]) if is_all_read else ():
         if _is_old(path, older_than_us) and _is_done(path, kept):
             removed.n_seals += _remove(path, removed)
     return removed
+
+
+def _working_files(paths: Sequence[Path]) -> Iterator[Path]:
+    for folder in paths:
+        if folder.is_dir():
+            for suffix in (SHARED_SUFFIX, COUNT_SUFFIX):
+                yield from folder.rglob(f"*{suffix}")
 
 
 def _is_old(path: Path, older_than_us: int) -> bool:

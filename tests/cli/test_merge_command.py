@@ -186,7 +186,8 @@ def test_retention_keeps_sources_of_bundles_that_stay(root, capsys):
 def test_retention_keeps_sources_of_what_is_recording_or_bears_another_name(root, capsys):
     folder = bundles_of(root)
     merge_json(capsys, str(add_bundle(folder, "01", "test_a.py::test_x", age_days=40)))
-    BundleWriter(folder, provenance("02", started_us=time.time_ns() // 1000)).flush()
+    recording = BundleWriter(folder, provenance("02", started_us=time.time_ns() // 1000))
+    recording.sources.put(blob_id(b"x"), b"x")
     renamed = add_bundle(folder, "03", "test_b.py::test_x", age_days=40)
     pack_of(renamed).rename(pack_of(renamed.rename(folder / "any.name")))
     age(folder, days=40)

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACK_SUFFIX = ".fastci-sources"
+# Of files that the processes of a session share while they record: named after the outermost bundle.
 SHARED_SUFFIX = ".fastci-shared"
+COUNT_SUFFIX = ".fastci-count"
 # Bound early: a test may put something else in its place.
 _open = open
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastci_ml.records.evidence import Provenance
+from fastci_ml.records.evidence_kinds import needs_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The bundles of a session, each in all of its states, the largest first.
+    """The bundles of a session, each in all of its states: trusted ones first, then the largest.
 
     Attributes
     ----------
@@ -100,7 +101,7 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
     """
     roots: dict[str, list[State]] = {}
     children: dict[str, dict[str, list[State]]] = {}
-    for state in sorted(states, key=lambda one: (one.provenance.bundle_id, -one.n_bytes, one.digest)):
+    for state in sorted(states, key=_order):
         given = state.provenance
         if given.parent:
             children.setdefault(given.parent, {}).setdefault(given.bundle_id, []).append(state)
@@ -117,6 +118,12 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
         parent: [state for states in by_id.values() for state in states] for parent, by_id in children.items()
     }
     return families, orphans
+
+
+def _order(state: State) -> tuple[object, ...]:
+    # What is believed of trunk first: a larger state that is not believed says nothing of trunk.
+    given = state.provenance
+    return (given.bundle_id, not needs_trust(given.scope), -state.n_bytes, state.digest)
 
 
 def is_kin(child: Provenance, root: Provenance) -> bool:

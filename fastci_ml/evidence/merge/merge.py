@@ -248,9 +248,8 @@ class _Merge:
             return None
         stored = store.bundle(best.provenance.bundle_id)
         is_news = any(not state.is_known for states in family.children for state in states)
-        if stored is not None and (
-            _rank(stored) > _rank(best) or (_rank(stored) == _rank(best) and not is_news)
-        ):
+        # With new children the same state of it says more than it did.
+        if stored is not None and (_rank(stored), not is_news) > (_rank(best), False):
             self.summary.n_known += 1
             return None
         return best

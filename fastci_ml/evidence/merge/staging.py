@@ -19,7 +19,7 @@ from typing import Self
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX
-from fastci_ml.evidence.bundle.source_pack import PACK_SUFFIX
+from fastci_ml.evidence.bundle.source_pack_writer import PACK_SUFFIX
 from fastci_ml.evidence.merge.problems import as_line
 from fastci_ml.evidence.seals import SEAL_SUFFIX
 

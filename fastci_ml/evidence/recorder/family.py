@@ -7,7 +7,7 @@ from os import environ, fsdecode, fsencode, fstat, putenv, unsetenv, urandom
 from os.path import basename, join
 from time import time_ns
 
-from fastci_ml.evidence.bundle.source_pack_writer import SHARED_SUFFIX, SharedSources
+from fastci_ml.evidence.bundle.source_pack_writer import COUNT_SUFFIX, SHARED_SUFFIX, SharedSources
 from fastci_ml.evidence.bundle.writer import BundleWriter
 
 TYPE_CHECKING = False
@@ -26,7 +26,6 @@ _BETWEEN = "\x1f"
 _BETWEEN_ITEMS = "\x1e"
 _TEXTS = ("top", "bundles", "session_id", "lane", "scope", "commit", "tree", "job", "parent")
 _LISTS = ("outside", "environ_prefixes", "skipped", "trusted")
-_COUNT_SUFFIX = ".fastci-count"
 _TEST = "PYTEST_CURRENT_TEST"
 _open, _putenv, _unsetenv = open, putenv, unsetenv
 
@@ -146,7 +145,7 @@ class Family:
         if not self.limit:
             return True
         # One byte a process, in a file of its test: whoever finds it too long stays out.
-        path = join(self.bundles, f"{self.parent}-{hash_of(environ.get(_TEST, ''))}{_COUNT_SUFFIX}")
+        path = join(self.bundles, f"{self.parent}-{hash_of(environ.get(_TEST, ''))}{COUNT_SUFFIX}")
         try:
             with _open(path, "ab", buffering=0) as stream:
                 stream.write(b"+")
