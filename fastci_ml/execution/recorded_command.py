@@ -13,6 +13,7 @@ from fastci_ml.evidence.bundle.reader import find_bundles
 from fastci_ml.evidence.seal_key import VARIABLE as KEY_VARIABLE
 from fastci_ml.execution.plugin import RECORD_VARIABLE
 from fastci_ml.execution.runner import forwarding_signals, shell_code
+from fastci_ml.execution.stragglers import wait_for_stragglers
 from fastci_ml.sources.environment import VARIABLE as LANE_VARIABLE
 
 _PLUGIN = "fastci_ml.execution.named_plugin"
@@ -31,10 +32,13 @@ class Recorded:
         Its exit code; ``128 + n`` where signal n ended it.
     bundles : tuple of Path
         Bundles that it left.
+    n_living : int
+        Processes that it started and that live on: what they have touched is not complete.
     """
 
     code: int
     bundles: tuple[Path, ...]
+    n_living: int = 0
 
 
 def is_pytest_command(command: Sequence[str]) -> bool:
@@ -104,7 +108,8 @@ def run_recorded(
     with forwarding_signals(child):
         code = child.wait()
     after = find_bundles([bundles_dir]) if bundles_dir.is_dir() else ()
-    return Recorded(code=shell_code(code), bundles=tuple(path for path in after if path not in before))
+    bundles = tuple(path for path in after if path not in before)
+    return Recorded(code=shell_code(code), bundles=bundles, n_living=len(wait_for_stragglers(bundles)))
 
 
 def _environment(environ: Mapping[str, str], bundles_dir: Path, lane: str | None) -> dict[str, str]:

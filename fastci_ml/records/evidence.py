@@ -149,6 +149,8 @@ class ProcessFacts:
         Most memory that it held at one time.
     native_readers : tuple of str
         As in `RunFacts`.
+    ended_us : int or None
+        When it said so, microseconds since the epoch, UTC.
     """
 
     command: str
@@ -158,6 +160,7 @@ class ProcessFacts:
     recorder_s: float = 0.0
     peak_rss_bytes: int | None = None
     native_readers: tuple[str, ...] = ()
+    ended_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

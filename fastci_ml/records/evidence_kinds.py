@@ -85,6 +85,9 @@ _MEANINGS = {
 }
 
 
+# How the detail of a process begins that was not started by who books it, but lived beside it.
+LIVES_ON = "lives on: "
+
 # Of a bundle whose one test is a command: all that it touches was touched by its processes.
 COMMAND_BACKEND = "command"
 

@@ -15,6 +15,7 @@ import fastci_ml
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
 from fastci_ml.evidence.merge.bundle_evidence import build_records
 from fastci_ml.evidence.merge.sources_at_hand import SourcesAtHand
+from fastci_ml.execution.stragglers import wait_for_stragglers
 from fastci_ml.records.evidence import EvidenceRecord
 from fastci_ml.records.evidence_kinds import Gap
 
@@ -120,7 +121,9 @@ def record(
         timeout=300,
     )
     folder = root / ".fastci" / "bundles"
-    bundles = [read_bundle(file) for file in find_bundles([folder])] if folder.is_dir() else []
+    files = find_bundles([folder]) if folder.is_dir() else []
+    wait_for_stragglers(files)
+    bundles = [read_bundle(file) for file in files]
     roots = [bundle for bundle in bundles if not bundle.provenance.parent]
     children = [bundle for bundle in bundles if bundle.provenance.parent]
     sources = SourcesAtHand([bundle.path for bundle in bundles], root / "no working tree")

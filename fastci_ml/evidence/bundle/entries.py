@@ -207,6 +207,7 @@ def _add_process(bundle: Bundle, line: list[Any]) -> None:
         recorder_s=_seconds(facts.get("recorder_s")) or 0.0,
         peak_rss_bytes=_count_or_none(facts.get("peak_rss_bytes")),
         native_readers=_texts(facts.get("native_readers", [])),
+        ended_us=_count_or_none(facts.get("ended_us")),
     )
 
 

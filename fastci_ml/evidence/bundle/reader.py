@@ -17,6 +17,9 @@ from fastci_ml.records.evidence import Capture, CodeSeen, FileSeen, ProcessFacts
 from fastci_ml.records.evidence_kinds import Gap
 from fastci_ml.sources.regular_files import open_regular
 
+# Bytes of an end mark, of any number of lines.
+_LONGEST_END = 64
+
 
 @dataclass(slots=True)
 class Bundle:
@@ -111,6 +114,20 @@ def open_bundle(path: Path) -> BinaryIO:
         return open_regular(path)
     except ReportError as error:
         raise EvidenceError(str(error)) from error
+
+
+def read_provenance(path: Path, stream: BinaryIO) -> Provenance:
+    """Provenance of an open bundle; raises EvidenceError as `read_bundle`."""
+    stream.seek(0)
+    return parse_provenance(path, stream.readline(MAX_LINE_BYTES))
+
+
+def has_end_mark(stream: BinaryIO) -> bool:
+    """Whether the last line of an open bundle is its end mark; all before it may be damaged."""
+    stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, stream.tell() - _LONGEST_END))
+    line = unseal(stream.read().rpartition(b"\n")[0].rpartition(b"\n")[2] + b"\n")
+    return line is not None and line[0] == "end"
 
 
 def digest_bundle(path: Path, stream: BinaryIO) -> tuple[Provenance, str, int]:

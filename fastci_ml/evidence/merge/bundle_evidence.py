@@ -143,7 +143,7 @@ class _Records:
         self._windows: dict[str, list[Window]] = {}
         for window in windows:
             self._windows.setdefault(window.label, []).append(window)
-        booked = [name for capture in self._bundle.captures.values() for name, _ in capture.children]
+        booked = [child for capture in self._bundle.captures.values() for child in capture.children]
         self._processes = Processes(children, windows, booked)
 
     def all(self) -> Iterator[EvidenceRecord]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastci_ml.evidence.merge.bundle_parts import BundleParts, Whole, unite
 from fastci_ml.records.evidence import ProcessFacts
-from fastci_ml.records.evidence_kinds import Gap
+from fastci_ml.records.evidence_kinds import LIVES_ON, Gap
 
 # Tests beside the same processes come one after the other.
 _N_KEPT = 32
@@ -49,10 +49,11 @@ class _Process:
         bundle = parts.bundle
         self.bundle_id = bundle.provenance.bundle_id
         self.name = bundle.provenance.process
-        self.label = next((bundle.captures[number].label for number in parts.sessions), "")
         self.started_us = bundle.provenance.started_us
         self.facts: ProcessFacts | None = bundle.process
         self.became = bundle.became
+        ended_us = None if self.facts is None or self.became is not None else self.facts.ended_us
+        self.ended_us = 1 << 62 if ended_us is None else ended_us
         self.session = parts.of_session()
         self.gaps = dict.fromkeys(bundle.gaps)
         self.tasks: list[_Task] = []
@@ -72,6 +73,8 @@ class _Process:
     @property
     def shown(self) -> str:
         """For a person."""
+        if self.became is not None:
+            return f"a process that became {self.became or 'another program'}"
         if self.facts is None:
             return "a process that did not come to its end"
         rank = "" if self.facts.rank is None else f", rank {self.facts.rank}"
@@ -107,14 +110,20 @@ class Processes:
         Their bundles, each looked at once and not kept.
     windows : list of Window
         When the tests of the outermost process ran.
-    booked : iterable of str
-        Names of processes that the outermost one knows of.
+    booked : iterable of (str, str)
+        Processes that the outermost one knows of, as in `Capture.children`.
     """
 
-    def __init__(self, children: Iterable[BundleParts], windows: list[Window], booked: Iterable[str]) -> None:
+    def __init__(
+        self, children: Iterable[BundleParts], windows: list[Window], booked: Iterable[tuple[str, str]]
+    ) -> None:
         self._by_name: dict[str, list[_Process]] = {}
         self._windows = windows
-        known = set(booked)
+        of_root = list(booked)
+        known = {name for name, _ in of_root}
+        # The outermost process knows of these in which tests they were started, and in which they lived on:
+        # they are nothing to who is only beside the fork server that made them.
+        self._started = {name for name, detail in of_root if not detail.startswith(LIVES_ON)}
         processes = []
         for parts in children:
             process = _Process(parts)
@@ -163,7 +172,11 @@ class Processes:
                 parts += its_parts
                 gaps |= self._gaps_of(process, window)
                 for part in its_parts:
-                    ahead |= {name: detail for name, detail in part.children.items() if name not in seen}
+                    ahead |= {
+                        name: detail
+                        for name, detail in part.children.items()
+                        if name not in seen and name not in self._started
+                    }
             while ahead:
                 name, detail = ahead.popitem()
                 seen.add(name)
@@ -185,12 +198,10 @@ class Processes:
         )
 
     def _may_be_of(self, process: _Process, window: Window | None) -> bool:
-        """Whether a process that nobody knows of may have worked for a test."""
-        for other in self._windows:
-            if other.holds(process.label, process.started_us, process.started_us):
-                # It was started for that one, and may have lived on.
-                return window is None or window.end_us >= process.started_us
-        return True
+        """Whether a process that nobody knows of was there while a test ran."""
+        if window is None:
+            return True
+        return process.started_us <= window.end_us and window.start_us <= process.ended_us
 
     def _parts_of(self, process: _Process, window: Window | None) -> list[Whole]:
         """What a process did outside of tasks, for this test, and for nobody who can be told."""

@@ -23,9 +23,9 @@ from fastci_ml.evidence.recorder.programs import (
     may_run_python,
     summary_of,
 )
-from fastci_ml.evidence.recorder.starts import Starts
+from fastci_ml.evidence.recorder.starts import FORK, SERVER, Starts
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence_kinds import CaptureKind, Gap
+from fastci_ml.records.evidence_kinds import LIVES_ON, CaptureKind, Gap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class ChildWatch:
         self._living: dict[str, str] = {}
         # What forks were started from: captures that they stand on, and whoever they serve with them.
         self._inherited: dict[str, set[int]] = {}
+        # Made by fork servers.
+        self._served: dict[str, str] = {}
         # In which tests.
         self._tests: set[bytes] = set()
         self._handlers: dict[str, Handler] = {
@@ -132,6 +134,7 @@ class ChildWatch:
         """The children are the parent's."""
         self._announced.clear()
         self._inherited.clear()
+        self._served.clear()
         self._has_started = self._is_news = False
         self._living = {}
 
@@ -152,9 +155,16 @@ class ChildWatch:
             # One that ends may leave others behind.
             now |= left_behind(self._tests)
             self._is_news = False
+        now |= self._served_alive()
         for name, detail in (self._living | now).items():
-            self._book_child(name, f"lives on: {detail}")
+            self._book_child(name, LIVES_ON + detail)
         self._living = now
+
+    def _served_alive(self) -> dict[str, str]:
+        """Those that a fork server made for this process: the system does not list them as its own."""
+        for name in [name for name in self._served if name_of(int(name.partition(" ")[0])) != name]:
+            del self._served[name]
+        return self._served
 
     def _guarded(self, book: Callable[..., None]) -> Handler:
         collector = self._collector
@@ -194,19 +204,23 @@ class ChildWatch:
         collector.writer.add_exec(summary_of(executable, words) if is_python else "")
         collector.writer.flush()
 
-    def _on_started(self, name: str, program: str | None, arguments: Sequence[Any] | None) -> None:
+    def _on_started(self, name: str, arguments: Sequence[Any] | None, program: str) -> None:
         """Book a process that is there now."""
         ident = get_ident()
-        if ident in self._announced:
+        if program == SERVER:
+            detail: str | None = program
+            self._served[name] = program
+        elif ident in self._announced:
             detail = self._announced.pop(ident)
         elif arguments is None:
-            # A process of `multiprocessing`, of which nothing was announced, or only what started it was.
-            detail = "multiprocessing"
+            detail = "os.fork"
         else:
-            detail = self._detail_of(_words(arguments), program or "", program)
+            detail = self._detail_of(_words(arguments), program, program)
         if detail is not None:
             self._note_start()
-            self._book_child(name, detail, is_fork=arguments is None)
+            if program == FORK:
+                self._inherited[name] = self._filled()
+            self._book_child(name, detail)
 
     def _announce(self, words: list[str], executable: str, folder: str, env: Any) -> None:
         """Book what is named to a child that is about to be started, and keep what it is."""
@@ -249,13 +263,11 @@ class ChildWatch:
         if test := current_test():
             self._tests.add(test)
 
-    def _book_child(self, name: str, detail: str, *, is_fork: bool = False) -> None:
+    def _book_child(self, name: str, detail: str) -> None:
         if not name:
             # No system that names processes for good.
             self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
             return
-        if is_fork:
-            self._inherited[name] = self._filled()
         self._collector.book_child(name, detail[:_MAX_DETAIL], self._inherited.get(name, set()))
 
     def _before_fork(self) -> None:

@@ -49,6 +49,8 @@ class Collector:
         tests that it was told of.
     watches : list of Watch
         Asked when a capture ends.
+    is_fork : bool
+        Whether it is a child that began as a fork.
     session_label : str
         Of a child: the test that it was started for.
     recorder_s : float
@@ -65,6 +67,7 @@ class Collector:
         self.before_end: list[Callable[[], None]] = []
         self.is_active = False
         self.is_child = False
+        self.is_fork = False
         self.session_label = ""
         self.recorder_s = 0.0
         self._owner = get_ident()
@@ -119,7 +122,7 @@ class Collector:
         """Record this process, a fork of the one that was recorded, for itself."""
         self.writer = writer
         self.files.sources = writer.sources
-        self.is_child = True
+        self.is_child = self.is_fork = True
         self._owner = get_ident()
         self._stack.clear()
         self._codes.clear()

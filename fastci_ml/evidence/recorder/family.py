@@ -182,6 +182,12 @@ def with_variable(text: str, entries: Sequence[bytes]) -> list[bytes] | None:
     return [*entries, _MARK + b"=" + fsencode(text)]
 
 
+def is_copy(mapping: Mapping[Any, Any]) -> bool:
+    """The same of an environment as a mapping, by which `posix_spawn` takes it: whether it is such a copy."""
+    names = {name if isinstance(name, bytes) else fsencode(name) for name in mapping}
+    return _MARK not in names and any(entry[:-1] in names for entry in _PYTEST)
+
+
 def name_of(pid: int) -> str:
     """Name of a process, see `Capture.children`; empty where the system does not tell its start.
 

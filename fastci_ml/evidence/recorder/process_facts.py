@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from os import environ, times
 from os.path import basename
+from time import time_ns
 
 from fastci_ml.evidence.recorder.native import native_readers
 
@@ -22,6 +23,7 @@ class OwnFacts:
     __slots__ = (
         "command",
         "cpu_s",
+        "ended_us",
         "native_readers",
         "peak_rss_bytes",
         "rank",
@@ -29,8 +31,9 @@ class OwnFacts:
         "world_size",
     )
 
-    def __init__(self, recorder_s: float) -> None:
-        self.command = _summary()
+    def __init__(self, recorder_s: float, *, is_fork: bool) -> None:
+        self.command = f"fork of {_summary()}" if is_fork else _summary()
+        self.ended_us = time_ns() // 1000
         self.rank = _number("RANK")
         self.world_size = _number("WORLD_SIZE")
         self.cpu_s = round(sum(times()[:4]), 3)
@@ -41,13 +44,16 @@ class OwnFacts:
 
 def say_process(collector: Collector) -> None:
     """Write what this child is, and what it took."""
-    facts = OwnFacts(collector.recorder_s)
+    facts = OwnFacts(collector.recorder_s, is_fork=collector.is_fork)
     collector.writer.add_process(facts)  # type: ignore[arg-type]  # what the writer asks for it has
 
 
 def _summary() -> str:
-    words = getattr(sys, "orig_argv", sys.argv)
-    shown = words[1:4] if "-c" not in words[1:4] else words[1:2]
+    words = list(getattr(sys, "orig_argv", sys.argv))
+    # Options of the interpreter, but for what says where the program is.
+    while len(words) > 2 and words[1].startswith("-") and words[1] not in ("-c", "-m"):
+        del words[1]
+    shown = words[1:4] if "-c" not in words[1:2] else words[1:2]
     return " ".join(map(basename, [*words[:1], *shown]))[:_MAX_COMMAND]
 
 

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 
-from fastci_ml.evidence.recorder.family import VARIABLE, name_of, with_variable
+from fastci_ml.evidence.recorder.family import VARIABLE, is_copy, name_of, with_variable
 from fastci_ml.evidence.recorder.transparent import transparent
 
 TYPE_CHECKING = False
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SUBPROCESS = "subprocess"
 _PROCESSES = "multiprocessing.process"
+# In the place of a program: a fork of this process, and one that a fork server made.
+FORK, SERVER = "", "multiprocessing"
 # Place of the environment among the arguments of `fork_exec`.
 _ENVIRON = 5
 
@@ -34,8 +36,8 @@ class Starts:
     imports : ImportWatch
         Tells when `subprocess` and `multiprocessing` are loaded.
     started : callable
-        Told the name of each process, see `Capture.children`, and the program and arguments that it was
-        started with; without any for a fork.
+        Told the name of each process, see `Capture.children`, the arguments that it was started with (of a
+        fork None), and the program: `FORK` or `SERVER` where there is none.
     variable : str
         What copies of the environment get that are given to a child.
     """
@@ -44,7 +46,7 @@ class Starts:
         self,
         collector: Collector,
         imports: ImportWatch,
-        started: Callable[[str, str | None, Sequence[Any] | None], None],
+        started: Callable[[str, Sequence[Any] | None, str], None],
         variable: str,
     ) -> None:
         self._collector = collector
@@ -117,7 +119,7 @@ class Starts:
 
         @functools.wraps(found)
         def posix_spawn(path: Any, argv: Any, env: Any, **options: Any) -> Any:
-            if collector.is_active and env is os.environ:
+            if collector.is_active and is_copy(env):
                 env = {**env, VARIABLE: self._variable}
             pid = found(path, argv, env, **options)
             if collector.is_active:
@@ -153,11 +155,11 @@ class Starts:
         return transparent(start)
 
     def _tell(self, pid: int, arguments: Any = None, programs: Any = None) -> None:
-        program = os.fsdecode(programs[0]) if programs else None
-        self._started(name_of(pid), program, arguments)
+        program = os.fsdecode(programs[0]) if programs else FORK
+        self._started(name_of(pid), arguments, program)
 
     def _tell_process(self, process: Any) -> None:
-        """A process of `multiprocessing`: one that a fork server started is nobody's child here."""
-        pid = vars(process).get("_popen") and process.pid
-        if pid:
-            self._started(name_of(pid), None, None)
+        """A process that a fork server made; of others we were told already."""
+        popen = vars(process).get("_popen")
+        if getattr(popen, "method", "") == "forkserver" and process.pid:
+            self._started(name_of(process.pid), None, SERVER)
