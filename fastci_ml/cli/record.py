@@ -1,9 +1,11 @@
 """Run pytest with recording on: which functions, files and fixtures each test touches.
 
-What stands after `--` is run as it is, and its exit code is returned: recording changes neither. The command
-has to run pytest (`pytest ...`, `python -m pytest ...`, `uv run pytest ...`); others cannot be recorded yet.
+What stands after `--` is run as it is, and its exit code is returned: recording changes neither. Either the
+command runs pytest (`pytest ...`, `python -m pytest ...`, `uv run pytest ...`), or it is one test by itself,
+with the name that --id gives it.
 
   fastci-ml record --merge -- pytest -n 4 tests
+  fastci-ml record --merge --id smoke/two-ranks -- torchrun --nproc-per-node 2 train.py
 
 With FASTCI_EVIDENCE_KEY in the environment the bundles are sealed: a merge with the same key believes what
 they say of whose code ran. The command does not get the key.
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options and the command."""
-    parser.usage = "fastci-ml record [--bundles DIR] [--lane NAME] [--merge] [--root ROOT] [-v] -- <command>"
+    parser.usage = (
+        "fastci-ml record [--id ID] [--bundles DIR] [--lane NAME] [--merge] [--root ROOT] [-v] -- <command>"
+    )
+    parser.add_argument(
+        "--id",
+        metavar="ID",
+        help="the command is one test of this name, and its processes record themselves",
+    )
     parser.add_argument(
         "--bundles", type=Path, metavar="DIR", help="folder for what is recorded (default: .fastci/bundles)"
     )
@@ -45,6 +54,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from fastci_ml.cli import output
     from fastci_ml.errors import UsageError
     from fastci_ml.evidence.seal_key import take_key
+    from fastci_ml.execution.command_case import record_case
     from fastci_ml.execution.recorded_command import run_recorded
 
     if args.lane is not None and settings.lane is not None and args.lane != settings.lane:
@@ -54,7 +64,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         )
     bundles_dir = args.bundles or settings.bundles_dir
     key = take_key(os.environ, is_hidden=True)
-    recorded = run_recorded(args.command, bundles_dir, lane=args.lane, folder=args.root)
+    if args.id is None:
+        recorded = run_recorded(args.command, bundles_dir, lane=args.lane, folder=args.root)
+    else:
+        recorded = record_case(args.id, args.command, settings, bundles_dir, lane=args.lane, folder=args.root)
+    if recorded.n_living:
+        output.tell(
+            f"fastci-ml: {recorded.n_living} processes of it live on, and what they touch is not complete"
+        )
     if key is not None and recorded.bundles:
         _seal(recorded.bundles, bundles_dir, key)
     if not recorded.bundles:
@@ -112,3 +129,8 @@ def _merge(bundles: tuple[Path, ...], settings: Settings, key: SealKey | None) -
         f"fastci-ml: {summary.n_merged} merged: {summary.n_records:,} tests recorded, {summary.n_complete:,} "
         f"of them complete: {settings.evidence_db}"
     )
+    if summary.n_processes:
+        output.tell(
+            f"fastci-ml: with {summary.n_processes:,} processes that they started; recording took "
+            f"{1e3 * summary.recorder_s / summary.n_processes:.0f} ms of CPU in each"
+        )

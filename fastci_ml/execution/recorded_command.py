@@ -95,8 +95,8 @@ def run_recorded(
     if not is_pytest_command(command):
         shown = " ".join(command)[:120] or "no command"
         raise UsageError(
-            f"{shown}: only pytest can be recorded so far, and this does not run it by name",
-            hint="fastci-ml record -- python -m pytest tests",
+            f"{shown}: does not run pytest by name, and is not named as one test by itself",
+            hint="fastci-ml record -- python -m pytest tests; fastci-ml record --id ID -- torchrun train.py",
         )
     before = set(find_bundles([bundles_dir]) if bundles_dir.is_dir() else ())
     try:

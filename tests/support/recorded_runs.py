@@ -63,9 +63,9 @@ class RecordedRun:
         return {gap for gap, _ in self.records[node_id].gaps}
 
 
-def make_subject(root: Path) -> Path:
-    """Repository that holds the subject, committed."""
-    shutil.copytree(SUBJECT, root, ignore=shutil.ignore_patterns("__pycache__", ".fastci"))
+def make_subject(root: Path, subject: Path = SUBJECT) -> Path:
+    """Repository that holds a subject, committed."""
+    shutil.copytree(subject, root, ignore=shutil.ignore_patterns("__pycache__", ".fastci"))
     (root / "fastci.toml").write_text("")
     author = ["-c", "user.email=a@example.com", "-c", "user.name=a"]
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-q", "-m", "subject"]):

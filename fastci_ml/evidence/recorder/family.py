@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 # the environment that the system hands on, and not in `os.environ`.
 VARIABLE = "FASTCI_CHILDREN"
 _MARK = VARIABLE.encode()
-# Of the variables that pytest sets one at least is in each copy of its environment.
-_PYTEST = (b"PYTEST_CURRENT_TEST=", b"PYTEST_VERSION=")
+# Set by `fastci-ml record --id`: the test that a command is.
+TEST_VARIABLE = "FASTCI_TEST"
+# Of these one at least is in each copy of the environment of a test; the first two are pytest's.
+_COPIED = (b"PYTEST_CURRENT_TEST=", b"PYTEST_VERSION=", b"FASTCI_TEST=")
 _FORM = "1"
 _BETWEEN = "\x1f"
 _BETWEEN_ITEMS = "\x1e"
@@ -176,7 +178,7 @@ def with_variable(text: str, entries: Sequence[bytes]) -> list[bytes] | None:
     None for all others: whoever says what a process is to find wants it to find that alone.
     """
     if any(entry.startswith(_MARK + b"=") for entry in entries) or not any(
-        entry.startswith(_PYTEST) for entry in entries
+        entry.startswith(_COPIED) for entry in entries
     ):
         return None
     return [*entries, _MARK + b"=" + fsencode(text)]
@@ -185,7 +187,7 @@ def with_variable(text: str, entries: Sequence[bytes]) -> list[bytes] | None:
 def is_copy(mapping: Mapping[Any, Any]) -> bool:
     """The same of an environment as a mapping, by which `posix_spawn` takes it: whether it is such a copy."""
     names = {name if isinstance(name, bytes) else fsencode(name) for name in mapping}
-    return _MARK not in names and any(entry[:-1] in names for entry in _PYTEST)
+    return _MARK not in names and any(entry[:-1] in names for entry in _COPIED)
 
 
 def name_of(pid: int) -> str:
@@ -219,7 +221,7 @@ def test_of(value: str) -> str:
 
 def current_test(mapping: Mapping[str, str] = environ) -> str:
     """Test that a process was started for, as its environment says."""
-    return test_of(mapping.get(_TEST, ""))
+    return test_of(mapping.get(_TEST, "")) or mapping.get(TEST_VARIABLE, "")
 
 
 def own_command() -> str:

@@ -100,11 +100,11 @@ class Starts:
         def fork_exec(*arguments: Any) -> Any:
             self.is_in_exec = True
             given = arguments
+            if len(given) > _ENVIRON:
+                entries = given[_ENVIRON]
+                handed_on = self._handed_on(entries, lambda: with_variable(self._variable, entries))
+                given = (*given[:_ENVIRON], handed_on, *given[_ENVIRON + 1 :])
             try:
-                if collector.is_active and len(given) > _ENVIRON and given[_ENVIRON] is not None:
-                    entries = with_variable(self._variable, given[_ENVIRON])
-                    if entries is not None:
-                        given = (*given[:_ENVIRON], entries, *given[_ENVIRON + 1 :])
                 pid = found(*given)
             finally:
                 self.is_in_exec = False
@@ -119,9 +119,8 @@ class Starts:
 
         @functools.wraps(found)
         def posix_spawn(path: Any, argv: Any, env: Any, **options: Any) -> Any:
-            if collector.is_active and is_copy(env):
-                env = {**env, VARIABLE: self._variable}
-            pid = found(path, argv, env, **options)
+            given = self._handed_on(env, lambda: {**env, VARIABLE: self._variable} if is_copy(env) else None)
+            pid = found(path, argv, given, **options)
             if collector.is_active:
                 collector.guard(tell, pid, argv, (path,))
             return pid
@@ -153,6 +152,17 @@ class Starts:
                     collector.guard(tell, process)
 
         return transparent(start)
+
+    def _handed_on(self, given: Any, changed: Callable[[], Any]) -> Any:
+        """The environment of a child: as given, or changed if it is a copy of ours."""
+        if given is None or not self._collector.is_active:
+            return given
+        try:
+            found = changed()
+        except Exception as error:  # noqa: BLE001  the border named in CONVENTIONS
+            self._collector.failed(error)
+            return given
+        return given if found is None else found
 
     def _tell(self, pid: int, arguments: Any = None, programs: Any = None) -> None:
         program = os.fsdecode(programs[0]) if programs else FORK

@@ -1,0 +1,117 @@
+"""Processes that tests start, each with the real thing, recorded under the right test or incomplete.
+
+The subject's checks run each function of `work` in a child of one check only: whose record holds it tells
+where the child was booked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import recorded_runs
+from interpreters import VERSIONS, python_or_skip
+
+from fastci_ml.records.evidence_kinds import Gap
+
+SUBJECT = Path(__file__).parent / "children_subject"
+UNSEEN, KILLED = Gap.CHILD_WITHOUT_RECORD, Gap.NO_END_MARK
+
+# By check: functions that its children ran, and why it is not complete.
+CHILDREN: dict[str, tuple[set[str], set[Gap]]] = {
+    "subprocess": ({"by_subprocess"}, set()),
+    "copied_environment": ({"by_copied_environment"}, set()),
+    # What says nothing of us in its environment does not record.
+    "own_environment": (set(), {UNSEEN}),
+    "module": ({"by_module"}, set()),
+    "data_of_a_child": ({"reads_data"}, set()),
+    "executable": ({"by_script"}, set()),
+    "spawn": ({"by_spawn"}, set()),
+    "fork": ({"by_fork"}, set()),
+    "forkserver": ({"by_forkserver"}, set()),
+    "after_the_forkserver": ({"reads_data"}, set()),
+    "pool[fork]": ({"by_pool"}, set()),
+    "pool[spawn]": ({"by_pool"}, set()),
+    "pool[forkserver]": ({"by_pool"}, set()),
+    "executor": ({"by_executor"}, set()),
+    "bare_fork": ({"by_bare_fork"}, set()),
+    "exit_at_once": ({"by_exit_at_once"}, set()),
+    "grandchild": ({"by_grandchild"}, set()),
+    # Which processes a shell starts nobody knows; those that record count all the same.
+    "shell": ({"by_grandchild_of_shell"}, {UNSEEN}),
+    "terminated": ({"by_terminated"}, set()),
+    "terminated_in_c": ({"by_terminated_in_c"}, set()),
+    "killed": (set(), {KILLED}),
+    "exec": ({"by_exec"}, set()),
+    "posix_spawn": ({"by_posix_spawn"}, set()),
+    "asyncio": ({"by_asyncio"}, set()),
+    "before_exec": ({"by_subprocess"}, set()),
+    "fills_the_cache": ({"remembered", "filled"}, set()),
+    "cache_of_a_fork": ({"by_cache", "remembered", "filled"}, set()),
+    # What a worker does without saying for which test counts for all that run beside it.
+    "told_task[a]": ({"by_task", "by_untold_task"}, set()),
+    "told_task[b]": ({"by_task", "by_untold_task"}, set()),
+    "no_task_beside_the_worker": ({"by_untold_task", "reads_data"}, set()),
+    "untold_task": ({"by_untold_task"}, set()),
+}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def run(request, tmp_path_factory):
+    python = python_or_skip(request.param)
+    folder = tmp_path_factory.mktemp("children")
+    root = recorded_runs.make_subject(folder / "repo", SUBJECT)
+    pure = recorded_runs.pure_packages(folder / "pure")
+    found = recorded_runs.record(root, "-q", "checks_children.py", python=python, path=[pure])
+    assert found.status == 0, found.output
+    return found
+
+
+def work_of(run, name):
+    return {
+        unit.name for unit in run.records[f"checks_children.py::check_{name}"].units if unit.path == "work.py"
+    }
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_what_a_child_ran_is_its_test_s(run, name):
+    ran, gaps = CHILDREN[name]
+    assert work_of(run, name) == ran
+    assert run.gaps(f"checks_children.py::check_{name}") == gaps
+
+
+def test_every_check_was_looked_at(run):
+    checks = {node_id.partition("::check_")[2] for node_id in run.records}
+    assert checks == {*CHILDREN, "direct"}
+
+
+def test_files_that_a_child_read_are_its_test_s(run):
+    assert "data.json" in {
+        seen.path for seen in run.records["checks_children.py::check_data_of_a_child"].reads
+    }
+
+
+def test_program_of_a_child_is_a_root_of_its_test(run):
+    assert "child.py" in run.records["checks_children.py::check_subprocess"].roots
+
+
+def test_processes_are_told_for_a_person(run):
+    facts = run.records["checks_children.py::check_subprocess"].facts
+    assert len(facts.processes) == 1
+    assert facts.processes[0].endswith("child.py by_subprocess")
+    assert facts.peak_rss_bytes is None or facts.peak_rss_bytes > 1_000_000
+
+
+def test_bundle_of_a_child_says_whose_it_is(run):
+    (root,) = run.bundles
+    assert run.children
+    for child in run.children:
+        assert child.provenance.parent == root.provenance.bundle_id
+        assert child.provenance.session_id == root.provenance.session_id
+        assert child.provenance.process.split()[0].isdigit()
+
+
+def test_sources_are_kept_once_for_all_processes(run):
+    packs = list((run.root / ".fastci" / "bundles").glob("*.fastci-sources"))
+    kept = [line for pack in packs for line in pack.read_bytes().split(b"\n") if line[40:41] == b" "]
+    assert len({line[:40] for line in kept}) == len(kept) == 3
