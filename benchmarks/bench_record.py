@@ -14,6 +14,9 @@ networkx's `classes`, `utils`, `convert` and `relabel`: what a small library wit
 like. Code that does little else than call its own small functions pays more: `generators` with `readwrite`,
 and some of `algorithms`, are printed too, with fewer rounds.
 
+`child_ms` is what recording adds to a child that does next to nothing, `ratio_children` is of a suite that
+starts 500: workers of data loaders, ranks, programs. Both need the start-up hook installed for it.
+
 JSON lines, the last is the summary. `--resume FILE` keeps what was measured, and goes on from there.
 """
 
@@ -32,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from record.arms import ARMS, COVERAGE, OURS, PLAIN, TESTMON, Run, has_module, run_arm, tell
+from record.children import N_CHILDREN, cost_of_child, suite_of_children
 from record.suites import Suite, checkout, installed, minitrain
 
 _PACKAGE = Path(__file__).resolve().parents[1] / "fastci_ml"
@@ -174,7 +178,7 @@ def line_of(suite: Suite, rounds: Sequence[dict[str, Run]]) -> dict[str, object]
     return line | {name: value for name, value in added.items() if name != "dynamo"}
 
 
-def summary_of(torch: dict[str, Any], python: dict[str, Any]) -> dict[str, object]:
+def summary_of(torch: dict[str, Any], python: dict[str, Any], children: dict[str, Any]) -> dict[str, object]:
     """The last line."""
     line: dict[str, object] = {"bench": "record", "what": "summary", "backend": torch["backend"]}
     for kind, found in (("torch", torch), ("python", python)):
@@ -188,6 +192,11 @@ def summary_of(torch: dict[str, Any], python: dict[str, Any]) -> dict[str, objec
         found.get(f"{arm}_pairs", 0) for found in (torch, python) for arm in (COVERAGE, TESTMON)
     )
     line["python"] = torch["python"]
+    line["child_ms"] = children["child_ms"]
+    line["ratio_children"] = children[f"{OURS}_ratio"]
+    line["upper_children"] = children[f"{OURS}_upper"]
+    line["n_children"] = children["n_children"]
+    line["pairs_children"] = children["pairs"]
     return line
 
 
@@ -198,11 +207,16 @@ def parse(words: Iterable[str] | None = None) -> argparse.Namespace:
         "--heavier-pairs", type=int, default=3, help="rounds of the heavier suites (default: %(default)s)"
     )
     parser.add_argument(
+        "--children-pairs", type=int, default=3, help="rounds of the suite of children (default: %(default)s)"
+    )
+    parser.add_argument(
         "--peer-pairs", type=int, help="rounds in which the peers run, too (default: all of each suite)"
     )
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter of the runs")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep measured runs, and use those kept")
-    parser.add_argument("--only", choices=("torch", "python", "heavier"), help="one kind, without a summary")
+    parser.add_argument(
+        "--only", choices=("torch", "python", "heavier", "children"), help="one kind, without a summary"
+    )
     parser.add_argument(
         "--arms", default=",".join(ARMS), help="what to compare, by commas (default: %(default)s)"
     )
@@ -238,6 +252,8 @@ def _plans(given: argparse.Namespace, python: Path, folder: Path) -> list[tuple[
             plans.append(("torch", minitrain(folder), given.pairs))
     if given.only in (None, "python"):
         plans.append(("python", installed(folder, "networkx", python, _PYTHON_PARTS), given.pairs))
+    if given.only in (None, "children"):
+        plans.append(("children", suite_of_children(folder), given.children_pairs))
     if given.only in (None, "heavier"):
         for name, parts in _HEAVIER.items():
             suite = installed(folder, "networkx", python, parts, name)
@@ -260,15 +276,18 @@ def main() -> None:
             for kind, suite, n_pairs in plans:
                 if turn < n_pairs:
                     peers_run = given.peer_pairs is None or 0 <= turn < given.peer_pairs
-                    tools = arms if peers_run else [arm for arm in arms if arm in (PLAIN, OURS)]
+                    is_ours_alone = not peers_run or kind == "children"
+                    tools = [arm for arm in arms if arm in (PLAIN, OURS)] if is_ours_alone else arms
                     runs = measure_round(suite, tools, turn, python, folder / "run", notebook)
                     if turn >= 0:
                         rounds[kind].append(runs)
     lines = {kind: line_of(suite, rounds[kind]) for kind, suite, _ in plans if rounds[kind]}
+    if "children" in lines:
+        lines["children"] |= {"n_children": N_CHILDREN, "child_ms": cost_of_child(python)}
     for line in lines.values():
         print(json.dumps(line), flush=True)
     if given.only is None:
-        print(json.dumps(summary_of(lines["torch"], lines["python"])))
+        print(json.dumps(summary_of(lines["torch"], lines["python"], lines["children"])))
 
 
 if __name__ == "__main__":

@@ -112,10 +112,12 @@ def _measure(command: list[str], cwd: Path, environ: Mapping[str, str], output: 
 
 
 def _check_bundle(suite: Suite, folder: Path, outcomes: Mapping[str, str], output: str) -> dict[str, object]:
-    bundles = find_bundles([folder])
+    found = [read_bundle(path) for path in find_bundles([folder])]
+    bundles = [bundle for bundle in found if not bundle.provenance.parent]
+    children = [bundle for bundle in found if bundle.provenance.parent]
     if len(bundles) != 1:
         raise SystemExit(f"{suite.name}: {len(bundles)} bundles where one was expected\n{output}")
-    bundle = read_bundle(bundles[0])
+    (bundle,) = bundles
     ran = sum("call:" in words for words in outcomes.values())
     tests = {n: c for n, c in bundle.captures.items() if c.kind is CaptureKind.TEST}
     empty = [
@@ -126,7 +128,9 @@ def _check_bundle(suite: Suite, folder: Path, outcomes: Mapping[str, str], outpu
         problems.append(f"{len(bundle.runs)} tests in the bundle, {ran} were called")
     if empty:
         problems.append(f"{len(empty)} tests without a unit, such as {empty[0]}")
-    problems += _gaps(bundle)
+    for one in (bundle, *children):
+        problems += _gaps(one)
+    problems += [f"a child: {gap}: {detail}" for child in children for gap, detail in child.gaps]
     if problems:
         raise SystemExit(f"{suite.name}: the recording is not complete: {'; '.join(problems[:5])}")
     return {
@@ -135,6 +139,7 @@ def _check_bundle(suite: Suite, folder: Path, outcomes: Mapping[str, str], outpu
         "bundle_bytes": bundle.n_bytes,
         "n_units": sum(len(capture.codes) for capture in tests.values()),
         "n_files": len(bundle.files),
+        "n_processes": len(children),
     }
 
 

@@ -98,8 +98,10 @@ class Collector:
     def finish(self) -> None:
         """End whatever is open, and close the bundle."""
         began_s = process_time()
-        for watch in reversed(self.watches):
-            self.guard(watch.remove)
+        if not self.is_child:
+            # A child ends with what it has of ours.
+            for watch in reversed(self.watches):
+                self.guard(watch.remove)
         while self._stack:
             self.pop(self.top)
         self.is_active = False
@@ -124,11 +126,9 @@ class Collector:
         self.files.sources = writer.sources
         self.is_child = self.is_fork = True
         self._owner = get_ident()
-        self._stack.clear()
-        self._codes.clear()
-        self._held.clear()
-        self._file_numbers.clear()
-        self._edges.clear()
+        # New ones, and the old kept: to let go of what they hold would copy each page that it lies on.
+        self._of_parent = (self._stack, self._codes, self._held, self._file_numbers, self._edges)
+        self._stack, self._codes, self._held, self._file_numbers, self._edges = [], {}, [], {}, set()
         self._failure = ""
         self.before_end.clear()
         self.recorder_s = 0.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 # `importlib._bootstrap`, and where `importlib.machinery` has its loaders from.
 import _frozen_importlib as bootstrap
+import builtins
 import functools
 import sys
 from _frozen_importlib_external import SourceFileLoader
 from types import ModuleType
 
 from fastci_ml.evidence.recorder.transparent import transparent
-from fastci_ml.records.evidence_kinds import CaptureKind
+from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from fastci_ml.evidence.recorder.collector import Collector
 
 _MODULE_CODE = "<module>"
+# Libraries whose import takes seconds, by a third longer with the profile hook, and that call nobody else's
+# code meanwhile but by the import system.
+_LARGE = frozenset({"torch"})
 _dict_of = vars(ModuleType)["__dict__"].__get__
 
 
@@ -44,6 +48,8 @@ class ImportWatch:
         self._after: dict[str, Callable[[], None]] = {}
         # Edges seen in other threads, which may not write.
         self._edges: set[tuple[str, str]] = set()
+        # While the import of a large library goes unseen: its name.
+        self._unseen = ""
 
     def after(self, name: str, call: Callable[[], None]) -> None:
         """Call something once a module of that name has been executed; at once if it has been already."""
@@ -148,6 +154,7 @@ class ImportWatch:
         try:
             path = self._path_of(module)
             if path is None:
+                self._look_away(module)
                 return None
             self._book(module, path)
             if collector.may_push:
@@ -161,10 +168,40 @@ class ImportWatch:
         # The module may have forked: in the child there is nothing of ours any more.
         if capture is not None and collector.may_push:
             collector.guard(collector.pop, capture)
+        elif self._unseen and _namespace(module).get("__name__") == self._unseen:
+            self._unseen = ""
+            collector.guard(collector.backend.resume)
         if self._after:
             call = self._after.pop(str(_namespace(module).get("__name__")), None)
             if call is not None:
                 collector.guard(call)
+
+    def _look_away(self, module: ModuleType) -> None:
+        """Let a profile hook rest while a large library is imported, of whose million calls none is ours.
+
+        What of the repository might run then is what the library asks the import system for, or what stands
+        in the way of imports and warnings: the one is a gap, and of the other there must be nothing.
+        """
+        name = _namespace(module).get("__name__")
+        collector = self._collector
+        if name not in _LARGE or self._unseen or not collector.may_push:
+            return
+        backend = collector.backend
+        if backend.is_costly and not self._is_watched_by_repository() and backend.pause():
+            self._unseen = name
+
+    def _is_watched_by_repository(self) -> bool:
+        """Whether code of the repository is called on imports or warnings."""
+        relative = self._collector.files.relative
+        warnings = sys.modules.get("warnings")
+        shows = [getattr(warnings, name, None) for name in ("showwarning", "formatwarning", "_showwarnmsg")]
+        for found in (*sys.meta_path, *sys.path_hooks, builtins.__import__, *shows):
+            for place in (found, type(found)):
+                module = sys.modules.get(str(getattr(place, "__module__", "")))
+                file = _namespace(module).get("__file__")
+                if type(file) is str and relative(file) is not None:
+                    return True
+        return False
 
     def _book_import(self, module: ModuleType) -> None:
         collector = self._collector
@@ -180,6 +217,11 @@ class ImportWatch:
     def _book(self, module: ModuleType, path: str) -> None:
         """Book a module of the repository, and the packages around it, on who imports it."""
         collector = self._collector
+        if self._unseen:
+            # Asked for by the library, which may have called it: nobody saw that.
+            collector.gap(
+                Gap.SLOT_LOST, f"{path} was asked for while {self._unseen} was imported unseen"[:200]
+            )
         importer = self._importer()
         paths = {path}
         package = str(_namespace(module).get("__name__", "")).rpartition(".")[0]

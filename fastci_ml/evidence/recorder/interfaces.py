@@ -19,9 +19,12 @@ class Backend(Protocol):
     ----------
     name : str
         As `Provenance.backend` has it.
+    is_costly : bool
+        Whether code of other projects costs at each call, so that looking away from it pays.
     """
 
     name: str
+    is_costly: bool
 
     def start(self) -> None:
         """Take the interpreter's hook; raises RuntimeError where another tool has it."""
@@ -50,6 +53,12 @@ class Backend(Protocol):
             By identity, every code object entered since `push`, those of all threads included, files apart
             that were left out; more than that is allowed, less is not.
         """
+
+    def pause(self) -> bool:
+        """See nothing of this thread until `resume`; whether that was possible."""
+
+    def resume(self) -> None:
+        """See again."""
 
     def leave_out(self, filename: str) -> None:
         """Say that code of a file, as `co_filename` names it, is of no interest."""

@@ -33,6 +33,7 @@ class ProfileBackend:
     """Entries of functions from a stack of C profilers, one for each open capture."""
 
     name = "profile"
+    is_costly = True
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -40,6 +41,8 @@ class ProfileBackend:
         self._left_out: set[str] = set()
         self._owner = get_ident()
         self._lost = ""
+        # The profiler that was switched off by `pause`.
+        self._paused: Any = None
 
     def start(self) -> None:
         """Take the profile hook of this thread and of those that will be started."""
@@ -71,9 +74,11 @@ class ProfileBackend:
             found.disable()
         elif found is not None:
             self._lost = f"the profile hook is {found!r}, not ours"
-        self._stack.clear()
-        self._thread_profilers.clear()
+        # Kept, for to free what they saw takes longer than the fork.
+        self._of_parent = (self._stack, self._thread_profilers)
+        self._stack, self._thread_profilers = [], {}
         self._owner = get_ident()
+        self._paused = None
 
     def push(self) -> None:
         """Begin a capture."""
@@ -99,6 +104,20 @@ class ProfileBackend:
         left_out = self._left_out
         return {identity(code): code for code in codes if code.co_filename not in left_out}
 
+    def pause(self) -> bool:
+        """See nothing of this thread until `resume`; whether that was possible."""
+        if not self._stack or _hook() is not self._stack[-1] or get_ident() != self._owner:
+            return False
+        self._paused = self._stack[-1]
+        self._paused.disable()
+        return True
+
+    def resume(self) -> None:
+        """See again, from the capture on that was open at the pause."""
+        paused, self._paused = self._paused, None
+        if paused is not None and self._stack and self._stack[-1] is paused and _hook() is None:
+            paused.enable()
+
     def leave_out(self, filename: str) -> None:
         """Pass over code of this file."""
         self._left_out.add(filename)
@@ -114,7 +133,7 @@ class ProfileBackend:
         return lost
 
     def _note_loss(self) -> None:
-        if not self._stack:
+        if not self._stack or self._stack[-1] is self._paused:
             return
         found = _hook()
         if found is not self._stack[-1]:

@@ -20,6 +20,7 @@ class HookBackend:
     """Entries of functions of this thread and of threads started later."""
 
     name = "profile"
+    is_costly = False
 
     def __init__(self) -> None:
         self._frames: dict[int, CodeType] = {}
@@ -66,6 +67,13 @@ class HookBackend:
         self._frames.clear()
         self._frames.update(outer)
         return entered
+
+    def pause(self) -> bool:
+        """Go on: it would not pay."""
+        return False
+
+    def resume(self) -> None:
+        """There was no pause."""
 
     def leave_out(self, filename: str) -> None:
         """Pass over code of this file."""
