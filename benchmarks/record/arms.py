@@ -16,6 +16,7 @@ from pathlib import Path
 from record.suites import Suite
 
 from fastci_ml.evidence.bundle.reader import Bundle, find_bundles, read_bundle
+from fastci_ml.execution.stragglers import wait_for_stragglers
 from fastci_ml.records.evidence_kinds import CaptureKind, Gap
 
 PLAIN, OURS, COVERAGE, TESTMON = ARMS = ("plain", "fastci", "coverage", "testmon")
@@ -112,7 +113,9 @@ def _measure(command: list[str], cwd: Path, environ: Mapping[str, str], output: 
 
 
 def _check_bundle(suite: Suite, folder: Path, outcomes: Mapping[str, str], output: str) -> dict[str, object]:
-    found = [read_bundle(path) for path in find_bundles([folder])]
+    paths = find_bundles([folder])
+    wait_for_stragglers(paths)
+    found = [read_bundle(path) for path in paths]
     bundles = [bundle for bundle in found if not bundle.provenance.parent]
     children = [bundle for bundle in found if bundle.provenance.parent]
     if len(bundles) != 1:

@@ -67,7 +67,7 @@ class Gap(StrEnum):
 
 
 _MEANINGS = {
-    Gap.NO_END_MARK: "the process that ran it was killed, or its bundle was not copied whole",
+    Gap.NO_END_MARK: "a process that ran for it was killed or lives on, or its bundle was not copied whole",
     Gap.TORN_LINE: "a line of its bundle is damaged",
     Gap.SLOT_LOST: "another tool took the interpreter's hook while it ran",
     Gap.RECORDER_FAILED: "the recorder failed while it ran",

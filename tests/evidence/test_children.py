@@ -115,3 +115,57 @@ def test_sources_are_kept_once_for_all_processes(run):
     packs = list((run.root / ".fastci" / "bundles").glob("*.fastci-sources"))
     kept = [line for pack in packs for line in pack.read_bytes().split(b"\n") if line[40:41] == b" "]
     assert len({line[:40] for line in kept}) == len(kept) == 3
+
+
+def _record_with(tmp_path, settings, *checks):
+    root = recorded_runs.make_subject(tmp_path / "repo", SUBJECT)
+    (root / "fastci.toml").write_text(settings)
+    return recorded_runs.record(root, "-q", *(f"checks_children.py::check_{name}" for name in checks))
+
+
+def test_skipped_commands_do_not_record_and_their_tests_are_incomplete(tmp_path):
+    run = _record_with(tmp_path, 'children_skipped = ["*child.py by_sub*"]\n', "subprocess", "exit_at_once")
+    assert run.gaps("checks_children.py::check_subprocess") == {UNSEEN}
+    assert work_of(run, "subprocess") == set()
+    assert run.gaps("checks_children.py::check_exit_at_once") == set()
+
+
+def test_skipped_forks_do_not_record(tmp_path):
+    run = _record_with(tmp_path, 'children_skipped = ["*"]\n', "fork", "bare_fork", "spawn")
+    assert run.children == []
+    for name in ("fork", "bare_fork", "spawn"):
+        assert run.gaps(f"checks_children.py::check_{name}") == {UNSEEN}
+
+
+def test_of_many_processes_so_many_record(tmp_path):
+    run = _record_with(tmp_path, "children_limit = 1\n", "executor", "spawn")
+    assert len(run.children) == 2
+    assert run.gaps("checks_children.py::check_executor") == {UNSEEN}
+    assert run.gaps("checks_children.py::check_spawn") == set()
+
+
+def test_trusted_shell_is_not_asked_for_and_what_it_starts_counts(tmp_path):
+    run = _record_with(tmp_path, 'children_trusted = ["sh -c *"]\n', "shell", "subprocess")
+    assert run.gaps("checks_children.py::check_shell") == set()
+    assert work_of(run, "shell") == {"by_grandchild_of_shell"}
+    # It had come to its end when the next test began.
+    assert work_of(run, "subprocess") == {"by_subprocess"}
+
+
+def test_child_that_cannot_write_runs_all_the_same(tmp_path):
+    root = recorded_runs.make_subject(tmp_path / "repo", SUBJECT)
+    (root / "conftest.py").write_text(
+        "import shutil, pathlib, pytest\n\n"
+        "@pytest.fixture(autouse=True)\n"
+        "def gone():\n"
+        "    folder = pathlib.Path(__file__).parent / '.fastci' / 'bundles'\n"
+        "    folder.rename(folder.with_name('kept'))\n"
+        "    folder.touch()\n"
+        "    yield\n"
+        "    folder.unlink()\n"
+        "    folder.with_name('kept').rename(folder)\n"
+    )
+    checks = [f"checks_children.py::check_{name}" for name in ("subprocess", "fork", "spawn")]
+    run = recorded_runs.record(root, "-q", *checks)
+    assert run.status == 0, run.output
+    assert all(run.gaps(check) == {UNSEEN} for check in checks)

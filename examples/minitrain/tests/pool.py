@@ -101,13 +101,23 @@ class Pool:
         if silent and not errors:
             errors = {number: self._stack(number, timeout_s) for number in silent}
         if silent or any(rank.process.poll() is not None for rank in ranks):
-            self.close()
+            self._kill()
         if errors:
             raise RankError("\n".join(errors[number] for number in sorted(errors)))
         return results[0]
 
     def close(self) -> None:
-        """End all processes; the next run starts new ones."""
+        """Let all processes end; the next run starts new ones."""
+        for rank in self.ranks:
+            rank.connection.close()
+        deadline = time.monotonic() + GRACE_S
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for rank in self.ranks:
+                rank.process.wait(max(0.0, deadline - time.monotonic()))
+        self._kill()
+
+    def _kill(self) -> None:
+        """End all processes at once."""
         for rank in self.ranks:
             rank.process.kill()
             rank.process.wait()

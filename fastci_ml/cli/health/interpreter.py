@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ from typing import Any
 
 from fastci_ml.cli.health.finding import Finding, ok, problem, warning
 from fastci_ml.evidence.recorder.backend import choose_backend
+from fastci_ml.evidence.recorder.family import VARIABLE
 
 _TOPIC = "interpreter"
 _OLDEST = (3, 11)
@@ -17,6 +20,10 @@ _MONITORING_SINCE = (3, 12)
 # Ids of sys.monitoring that have a purpose by convention; the others are free for all.
 _PURPOSES = {0: "debuggers", 1: "coverage", 2: "profilers", 5: "optimizers"}
 _N_TOOL_IDS = 6
+_CHILDREN = "children"
+_CHILD_MODULE = "fastci_ml.evidence.recorder.child_start"
+_HOOK_FILE = "fastci_ml_children.pth"
+_LONGEST_S = 60.0
 
 
 def look_at_interpreter() -> Iterable[Finding]:
@@ -27,6 +34,7 @@ def look_at_interpreter() -> Iterable[Finding]:
     else:
         yield ok(_TOPIC, "python", version)
     yield _recorder()
+    yield _hook_of_children()
     yield from _hooks()
 
 
@@ -56,6 +64,26 @@ def _recorder() -> Finding:
             "fastci-ml doctor -v, and report it",
         )
     return ok(_TOPIC, "recorder", f"{backend.name}: {_reason(backend.name)}")
+
+
+def _hook_of_children() -> Finding:
+    """Whether processes that tests start would record: tried, with a variable that means nothing."""
+    code = f"import sys; sys.exit({_CHILD_MODULE!r} not in sys.modules)"
+    environ = {**os.environ, VARIABLE: "doctor"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environ, capture_output=True, check=False, timeout=_LONGEST_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return warning(_TOPIC, _CHILDREN, f"could not be tried: {error}", "fastci-ml doctor -v")
+    if done.returncode == 0:
+        return ok(_TOPIC, _CHILDREN, "the start-up hook is installed: processes that tests start record")
+    return warning(
+        _TOPIC,
+        _CHILDREN,
+        f"no start-up hook ({_HOOK_FILE}) in {sys.executable}: tests that start processes are incomplete",
+        "pip install --force-reinstall --no-deps fastci-ml, into the environment itself, not by --target",
+    )
 
 
 def _probe() -> None:
