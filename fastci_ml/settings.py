@@ -44,6 +44,9 @@ class Settings:
     children_trusted : tuple of str
         Shell patterns of commands that are no Python (scripts of a shell, make) and start only Python that
         records: their own processes are not asked for.
+    children_flushed : tuple of str
+        Shell patterns of commands whose processes complete their record when SIGTERM comes. One that is in C
+        code then ends only when that code does.
     children_limit : int
         Of one test so many processes record, and with more it is incomplete; 0 for all.
     min_join_ratio : float
@@ -62,6 +65,7 @@ class Settings:
     environ_prefixes: tuple[str, ...] = ()
     children_skipped: tuple[str, ...] = ()
     children_trusted: tuple[str, ...] = ()
+    children_flushed: tuple[str, ...] = ()
     children_limit: int = 0
     min_join_ratio: float = 0.9
 
@@ -107,10 +111,11 @@ _KEYS: dict[str, type] = {
     "environ_prefixes": list,
     "children_skipped": list,
     "children_trusted": list,
+    "children_flushed": list,
     "children_limit": int,
     "min_join_ratio": float,
 }
-_LISTS_OF_TEXTS = ("environ_prefixes", "children_skipped", "children_trusted")
+_LISTS_OF_TEXTS = ("environ_prefixes", "children_skipped", "children_trusted", "children_flushed")
 
 
 def find_root(start: Path) -> Path:

@@ -58,7 +58,7 @@ def test_relative_root_becomes_absolute(tmp_path, monkeypatch):
     ("text", "says", "hint"),
     [
         ('lnae = "x"\n', "unknown setting 'lnae'", "did you mean 'lane'?"),
-        ('zzz = "x"\n', "unknown setting 'zzz'", "known keys: children_limit, children_skipped, "),
+        ('zzz = "x"\n', "unknown setting 'zzz'", "known keys: children_flushed, children_limit, "),
         ("lane = 3\n", "setting 'lane' is int, expected str", None),
         ("tables = []\n", "setting 'tables' is list, expected dict", None),
         ("min_join_ratio = true\n", "setting 'min_join_ratio' is bool, expected float", None),

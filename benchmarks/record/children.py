@@ -27,7 +27,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 def make(index):
-    return torch.full((32, 32), index) @ torch.ones(32, 32)
+    return torch.full((32, 32), float(index)) @ torch.ones(32, 32)
 
 
 def rank(number):
@@ -90,7 +90,7 @@ def cost_of_child(python: Path) -> float:
         root = Path(name).resolve()
         (root / "small.py").write_text(_LIBRARY)
         texts = dict.fromkeys(("session_id", "lane", "scope", "commit", "tree", "job"), "")
-        lists = dict.fromkeys(("outside", "environ_prefixes", "skipped", "trusted"), ())
+        lists = dict.fromkeys(("outside", "environ_prefixes", "skipped", "trusted", "flushed"), ())
         family = Family(top=str(root), bundles=str(root / "bundles"), parent="0", limit=0, **texts, **lists)
         plain = Suite(name="child", root=root, options=(), code=".").environ()
         recorded = {**plain, VARIABLE: family.as_text()}

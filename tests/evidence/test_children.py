@@ -38,14 +38,16 @@ CHILDREN: dict[str, tuple[set[str], set[Gap]]] = {
     "exit_at_once": ({"by_exit_at_once"}, set()),
     "grandchild": ({"by_grandchild"}, set()),
     # Which processes a shell starts nobody knows; those that record count all the same.
-    "shell": ({"by_grandchild_of_shell"}, {UNSEEN}),
+    "shell": ({"by_grandchild_of_shell", "by_untold_task"}, {UNSEEN}),
     "terminated": ({"by_terminated"}, set()),
-    "terminated_in_c": ({"by_terminated_in_c"}, set()),
+    # SIGTERM ends a process as ever, unless the settings ask for its record.
+    "terminated_in_c": (set(), {KILLED}),
     "killed": (set(), {KILLED}),
     "exec": ({"by_exec"}, set()),
     "posix_spawn": ({"by_posix_spawn"}, set()),
     "asyncio": ({"by_asyncio"}, set()),
-    "before_exec": ({"by_subprocess"}, set()),
+    # Code of the program runs between the fork and what it becomes.
+    "before_exec": ({"by_subprocess"}, {UNSEEN}),
     "fills_the_cache": ({"remembered", "filled"}, set()),
     "cache_of_a_fork": ({"by_cache", "remembered", "filled"}, set()),
     # What a worker does without saying for which test counts for all that run beside it.
@@ -148,8 +150,8 @@ def test_trusted_shell_is_not_asked_for_and_what_it_starts_counts(tmp_path):
     run = _record_with(tmp_path, 'children_trusted = ["sh -c *"]\n', "shell", "subprocess")
     assert run.gaps("checks_children.py::check_shell") == set()
     assert work_of(run, "shell") == {"by_grandchild_of_shell"}
-    # It had come to its end when the next test began.
-    assert work_of(run, "subprocess") == {"by_subprocess"}
+    # Who started it nobody knows, a fixture perhaps: it counts for what comes after as well.
+    assert work_of(run, "subprocess") == {"by_subprocess", "by_grandchild_of_shell"}
 
 
 def test_child_that_cannot_write_runs_all_the_same(tmp_path):
@@ -169,3 +171,58 @@ def test_child_that_cannot_write_runs_all_the_same(tmp_path):
     run = recorded_runs.record(root, "-q", *checks)
     assert run.status == 0, run.output
     assert all(run.gaps(check) == {UNSEEN} for check in checks)
+
+
+TRAPS: dict[str, tuple[set[str], set[Gap]]] = {
+    "terminated_while_it_holds_the_interpreter": (set(), {KILLED}),
+    "exit_is_sent_to_another_process": (set(), set()),
+    "environment_is_a_line_a_variable": (set(), {UNSEEN}),
+    "signals_are_the_program_s": (set(), set()),
+    "shell_that_becomes_python": ({"by_module"}, {UNSEEN}),
+    "python_without_hooks": (set(), {UNSEEN}),
+    "exec_in_the_midst_of_an_import": (set(), {KILLED}),
+    "exec_that_fails": (set(), {KILLED}),
+    "starts_a_daemon": ({"by_server"}, set()),
+    "beside_the_daemon": ({"by_server"}, set()),
+    "helper_by_name_alone": ({"by_subprocess"}, set()),
+    "last": ({"reads_data"}, set()),
+}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def trapped(request, tmp_path_factory):
+    python = python_or_skip(request.param)
+    folder = tmp_path_factory.mktemp("traps")
+    root = recorded_runs.make_subject(folder / "repo", SUBJECT)
+    (root / "fastci.toml").write_text("")
+    pure = recorded_runs.pure_packages(folder / "pure")
+    found = recorded_runs.record(root, "-q", "checks_traps.py", python=python, path=[pure])
+    assert found.status == 0, found.output
+    return found
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_traps(trapped, name):
+    node_id = f"checks_traps.py::check_{name}"
+    ran, gaps = TRAPS[name]
+    assert {unit.name for unit in trapped.records[node_id].units if unit.path == "work.py"} == ran
+    assert trapped.gaps(node_id) == gaps
+
+
+def test_forks_that_are_terminated_make_their_test_incomplete(trapped):
+    # By when they are, they have a bundle or not.
+    gaps = trapped.gaps("checks_traps.py::check_fork_that_is_terminated_in_a_child")
+    assert gaps
+    assert gaps <= {UNSEEN, KILLED}
+
+
+def test_end_by_another_thread_loses_nothing_that_counts_as_complete(trapped):
+    record = trapped.records["checks_traps.py::check_function_runs_while_a_thread_ends_the_process"]
+    ran = {unit.name for unit in record.units if unit.path == "work.py"}
+    assert ran == {"waits", "ends"} or not record.is_complete
+
+
+def test_profiler_in_a_child_is_a_gap_where_it_takes_the_hook(trapped):
+    node_id = "checks_traps.py::check_profiler_in_a_child"
+    is_profile = trapped.bundles[0].provenance.backend == "profile"
+    assert trapped.gaps(node_id) == ({Gap.SLOT_LOST} if is_profile else set())

@@ -66,7 +66,8 @@ class RecordedRun:
 def make_subject(root: Path, subject: Path = SUBJECT) -> Path:
     """Repository that holds a subject, committed."""
     shutil.copytree(subject, root, ignore=shutil.ignore_patterns("__pycache__", ".fastci"))
-    (root / "fastci.toml").write_text("")
+    if not (root / "fastci.toml").exists():
+        (root / "fastci.toml").write_text("")
     author = ["-c", "user.email=a@example.com", "-c", "user.name=a"]
     for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*author, "commit", "-q", "-m", "subject"]):
         subprocess.run(["git", *words], cwd=root, check=True)
@@ -123,7 +124,8 @@ def record(
     folder = root / ".fastci" / "bundles"
     files = find_bundles([folder]) if folder.is_dir() else []
     wait_for_stragglers(files)
-    bundles = [read_bundle(file) for file in files]
+    # A child that is killed in its first moments leaves an empty file.
+    bundles = [read_bundle(file) for file in files if file.stat().st_size]
     roots = [bundle for bundle in bundles if not bundle.provenance.parent]
     children = [bundle for bundle in bundles if bundle.provenance.parent]
     sources = SourcesAtHand([bundle.path for bundle in bundles], root / "no working tree")

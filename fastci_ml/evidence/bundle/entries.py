@@ -216,6 +216,11 @@ def _add_exec(bundle: Bundle, line: list[Any]) -> None:
     bundle.became = _text(detail)
 
 
+def _stay(_bundle: Bundle, line: list[Any]) -> None:
+    if len(line) != 1:
+        raise ValueError
+
+
 def _add_edge(bundle: Bundle, line: list[Any]) -> None:
     _, importer, imported = line
     if not {importer, imported} <= bundle.files.keys() or not _is_count(importer) or not _is_count(imported):
@@ -230,5 +235,6 @@ _READERS: dict[str, Callable[[Bundle, list[Any]], None]] = {
     "ran": _add_run,
     "process": _add_process,
     "exec": _add_exec,
+    "stay": _stay,
     "edge": _add_edge,
 }

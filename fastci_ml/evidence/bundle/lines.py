@@ -11,6 +11,7 @@ it is; numbers are given by the bundle, from 0, for each kind of thing on its ow
 ``["capture", n, kind, label, {parts}]``       what ran in one stretch; the same n again adds to it
 ``["ran", n, {facts}]``                        the test of capture n has ended; fields of `RunFacts`
 ``["exec", what it is]``                       another program takes the place of this one, if nothing follows
+``["stay"]``                                   it did not
 ``["process", {facts}]``                       a child is about to end; fields of `ProcessFacts`
 ``["edge", importer file, imported file]``     a module of the repository imported another
 ``["end", number of lines before]``            last line: the process closed its bundle itself

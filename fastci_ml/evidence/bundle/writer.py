@@ -132,6 +132,10 @@ class BundleWriter:
         """
         self._add(["exec", detail])
 
+    def add_stay(self) -> None:
+        """Say that no other program took the place of this one."""
+        self._add(["stay"])
+
     def flush(self) -> None:
         """Hand over all lines so far."""
         # In a forked child the lines are the parent's to write.

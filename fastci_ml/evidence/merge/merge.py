@@ -247,6 +247,11 @@ class _Merge:
         if best is None:
             return None
         stored = store.bundle(best.provenance.bundle_id)
+        given = {states[0].provenance.bundle_id for states in family.children}
+        if stored is not None and store.children_of(family.bundle_id) - given:
+            # Less than the store was made of, though some of it may be new.
+            self.summary.n_known += family.n_states
+            return None
         is_news = any(not state.is_known for states in family.children for state in states)
         # With new children the same state of it says more than it did.
         if stored is not None and (_rank(stored), not is_news) > (_rank(best), False):

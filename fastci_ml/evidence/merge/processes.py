@@ -9,6 +9,8 @@ from fastci_ml.evidence.merge.bundle_parts import BundleParts, Whole, unite
 from fastci_ml.records.evidence import ProcessFacts
 from fastci_ml.records.evidence_kinds import LIVES_ON, Gap
 
+# Microseconds since the epoch that do not come.
+_NEVER = 1 << 62
 # Tests beside the same processes come one after the other.
 _N_KEPT = 32
 
@@ -53,7 +55,7 @@ class _Process:
         self.facts: ProcessFacts | None = bundle.process
         self.became = bundle.became
         ended_us = None if self.facts is None or self.became is not None else self.facts.ended_us
-        self.ended_us = 1 << 62 if ended_us is None else ended_us
+        self.ended_us = _NEVER if ended_us is None else ended_us
         self.session = parts.of_session()
         self.gaps = dict.fromkeys(bundle.gaps)
         self.tasks: list[_Task] = []
@@ -67,8 +69,24 @@ class _Process:
                 else:
                     end_us = ran.started_us + round(1e6 * (ran.call_s or 0.0))
                     self.tasks.append(_Task(label, ran.started_us, end_us, whole))
+        # By test, what was done for it; and what was done in the name of tests that did not run then.
+        self.tasks_by_label: dict[str, list[Whole]] = {}
+        self.loose = Whole()
         # What was done up to here is on the disk, whatever became of the process.
         self.known_until_us = max([task.end_us for task in self.tasks], default=0)
+
+    def sort_tasks(self, windows: dict[str, list[Window]]) -> None:
+        """Tell tasks of tests that ran then from those of which it cannot be told what they were for."""
+        loose = []
+        for task in self.tasks:
+            fits = any(
+                window.holds(task.label, task.start_us, task.end_us) for window in windows.get(task.label, ())
+            )
+            if fits:
+                self.tasks_by_label.setdefault(task.label, []).append(task.whole)
+            else:
+                loose.append(task.whole)
+        self.loose = unite(loose)
 
     @property
     def shown(self) -> str:
@@ -118,7 +136,6 @@ class Processes:
         self, children: Iterable[BundleParts], windows: list[Window], booked: Iterable[tuple[str, str]]
     ) -> None:
         self._by_name: dict[str, list[_Process]] = {}
-        self._windows = windows
         of_root = list(booked)
         known = {name for name, _ in of_root}
         # The outermost process knows of these in which tests they were started, and in which they lived on:
@@ -132,7 +149,16 @@ class Processes:
             known.update(process.session.children)
             known.update(name for task in process.tasks for name in task.whole.children)
         # Those that nobody knows of: a shell started them, say, and who started the shell does not know whom.
+        # A fixture may have, so they count for all that comes after.
         self._orphans = [process for process in processes if not process.name or process.name not in known]
+        # Those that the outermost process does not know of may have left it, and serve other tests.
+        of_others = known - {name for name, _ in of_root}
+        self._of_others = [process for process in processes if process.name in of_others]
+        labels: dict[str, list[Window]] = {}
+        for window in windows:
+            labels.setdefault(window.label, []).append(window)
+        for process in processes:
+            process.sort_tasks(labels)
         self._kept: dict[tuple[frozenset[str], str], Found] = {}
 
     def of_test(self, names: dict[str, str], window: Window | None) -> Found:
@@ -145,7 +171,10 @@ class Processes:
         window : Window or None
             When it ran; None where its end is not known.
         """
-        orphans = [process for process in self._orphans if self._may_be_of(process, window)]
+        orphans = [
+            process for process in self._orphans if window is None or process.started_us <= window.end_us
+        ]
+        orphans += [process for process in self._of_others if _is_beside(process, window)]
         if not names and not orphans:
             return Found(Whole(), [], ())
         key = frozenset([*names, *(process.bundle_id for process in orphans)]), window.label if window else ""
@@ -197,21 +226,10 @@ class Processes:
             shown=tuple(sorted(process.shown for process in processes.values())),
         )
 
-    def _may_be_of(self, process: _Process, window: Window | None) -> bool:
-        """Whether a process that nobody knows of was there while a test ran."""
-        if window is None:
-            return True
-        return process.started_us <= window.end_us and window.start_us <= process.ended_us
-
     def _parts_of(self, process: _Process, window: Window | None) -> list[Whole]:
         """What a process did outside of tasks, for this test, and for nobody who can be told."""
-        return [process.session, *(task.whole for task in process.tasks if self._counts(task, window))]
-
-    def _counts(self, task: _Task, window: Window | None) -> bool:
-        if window is not None and window.label == task.label:
-            return True
-        # Named after a test that did not run then: what it was for cannot be told.
-        return not any(other.holds(task.label, task.start_us, task.end_us) for other in self._windows)
+        own = process.tasks_by_label.get(window.label, []) if window is not None else []
+        return [process.session, process.loose, *own]
 
     def _gaps_of(self, process: _Process, window: Window | None) -> dict[tuple[Gap, str], None]:
         """Gaps of its bundle, but for an end that came when the test was over."""
@@ -221,9 +239,16 @@ class Processes:
         }
 
 
+def _is_beside(process: _Process, window: Window | None) -> bool:
+    """Whether a process was there while a test ran."""
+    if window is None:
+        return True
+    return process.started_us <= window.end_us and window.start_us <= process.ended_us
+
+
 def windows_of(tests: Iterable[tuple[str, int]]) -> Iterator[Window]:
     """When tests ran, from their labels and starts: one process runs one after the other."""
     ordered = sorted(tests, key=lambda test: test[1])
     for place, (label, start_us) in enumerate(ordered):
-        end_us = ordered[place + 1][1] if place + 1 < len(ordered) else 1 << 62
+        end_us = ordered[place + 1][1] if place + 1 < len(ordered) else _NEVER
         yield Window(label, start_us, end_us)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastci_ml.evidence.recorder.collector import Collector
 
 # Helpers of the standard library that run nothing of a repository.
-_HELPER = "from multiprocessing.resource_tracker import "
+_HELPER = "-c from multiprocessing.resource_tracker import main;main("
 _recorded: list[Collector] = []
 
 

@@ -21,6 +21,7 @@ from fastci_ml.evidence.recorder.programs import (
     is_helper,
     is_started_to_compile,
     may_run_python,
+    records_itself,
     summary_of,
 )
 from fastci_ml.evidence.recorder.starts import FORK, SERVER, Starts
@@ -62,7 +63,7 @@ class ChildWatch:
     family : Family
         What a fork of this process needs to record itself.
     exits : ExitWatch
-        Told of forks.
+        Has nothing to do in a fork that does not record.
     filled : callable
         Numbers of captures that a fork of this process may be served from: caches, compiled code.
     """
@@ -79,7 +80,9 @@ class ChildWatch:
         self._family = family
         self._exits = exits
         self._filled = filled
-        self._starts = Starts(collector, imports, self._on_started, family.as_text())
+        self._starts = Starts(
+            collector, imports, self._on_started, self._on_exec, self._preexec_gap, family.as_text()
+        )
         self._tops = {
             top.rstrip("/") for top in (collector.files.absolute(""), realpath(collector.files.absolute("")))
         }
@@ -102,7 +105,6 @@ class ChildWatch:
             "os.system": self._guarded(self._on_system),
             "os.fork": self._guarded(self._on_fork),
             "os.forkpty": self._guarded(self._on_fork),
-            "os.exec": self._guarded(self._on_exec),
         }
 
     def install(self) -> None:
@@ -117,9 +119,7 @@ class ChildWatch:
         self._has_started = bool(self._living)
         add_handlers(self._handlers)
         self._starts.install()
-        os.register_at_fork(
-            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_fork
-        )
+        os.register_at_fork(after_in_child=self._in_fork)
 
     def remove(self) -> None:
         """End, and put back what was replaced unless someone else has put something there."""
@@ -191,17 +191,21 @@ class ChildWatch:
     def _on_fork(self) -> None:
         self._announced[get_ident()] = "os.fork"
 
-    def _on_exec(self, path: Any, arguments: Any, env: Any) -> None:
+    def _on_exec(self, path: Any, arguments: Any) -> None:
         """Another program takes the place of this one, unless that fails."""
         collector = self._collector
-        if not collector.is_child:
+        # In the midst of something not all is written, and the missing end mark says it.
+        if not collector.is_child or not collector.checkpoint():
             return
         words = _words(arguments)
         executable = _text(path) or ""
-        program = find_program(executable, env if env is None else _environment(env), getcwd())
-        collector.checkpoint()
-        is_python = may_run_python(program, words) and not is_helper(words)
-        collector.writer.add_exec(summary_of(executable, words) if is_python else "")
+        program = find_program(executable, None, getcwd())
+        if may_run_python(program, words) and not is_helper(words):
+            if not records_itself(program, words):
+                return
+            collector.writer.add_exec(summary_of(executable, words))
+        else:
+            collector.writer.add_exec("")
         collector.writer.flush()
 
     def _on_started(self, name: str, arguments: Sequence[Any] | None, program: str) -> None:
@@ -215,7 +219,9 @@ class ChildWatch:
         elif arguments is None:
             detail = "os.fork"
         else:
-            detail = self._detail_of(_words(arguments), program, program)
+            words = _words(arguments)
+            detail = self._detail_of(words, program, program)
+            self._note_opaque(detail, words, program)
         if detail is not None:
             self._note_start()
             if program == FORK:
@@ -236,6 +242,7 @@ class ChildWatch:
             self._note_start()
             self._collector.gap(Gap.CHILD_WITHOUT_RECORD, " ".join(["git", *words[1:3]])[:_MAX_DETAIL])
         self._announced[get_ident()] = detail
+        self._note_opaque(detail, words, program)
 
     def _detail_of(self, words: list[str], executable: str, program: str | None) -> str | None:
         """What a command is, for a person; None if it runs no code of the repository unseen."""
@@ -246,6 +253,17 @@ class ChildWatch:
         if matches(" ".join([basename(executable), *words[1:]]), self._family.trusted):
             return None
         return summary_of(executable, words)
+
+    def _note_opaque(self, detail: str | None, words: list[str], program: str | None) -> None:
+        """A program that is no Python may start any, without us, before it becomes one that records."""
+        if detail is not None and not records_itself(program, words):
+            self._note_start()
+            self._collector.gap(Gap.CHILD_WITHOUT_RECORD, detail[:_MAX_DETAIL])
+
+    def _preexec_gap(self) -> None:
+        """Code of the program ran between a fork and what it became."""
+        self._note_start()
+        self._collector.gap(Gap.CHILD_WITHOUT_RECORD, "preexec_fn")
 
     def _say_unknown(self) -> None:
         for detail in [self._announced.pop(ident, None) for ident in list(self._announced)]:
@@ -270,29 +288,25 @@ class ChildWatch:
             return
         self._collector.book_child(name, detail[:_MAX_DETAIL], self._inherited.get(name, set()))
 
-    def _before_fork(self) -> None:
-        if self._collector.is_active:
-            self._collector.guard(self._exits.before_fork)
-
-    def _after_fork(self) -> None:
-        if self._collector.is_active:
-            self._collector.guard(self._exits.after_fork)
-
     def _in_fork(self) -> None:
         """In a fork of the process that was recorded."""
         collector = self._collector
         if not collector.is_active:
             return
         if self._starts.is_in_exec or not self._family.takes(own_command()):
-            collector.leave()
+            self._leave()
             return
         try:
             writer = self._family.new_writer(collector.backend.name, name_of(os.getpid()))
             collector.session_label = label_of_test()
             collector.begin_again(writer)
             collector.before_end.append(lambda: say_process(collector))
-        except Exception:  # noqa: BLE001  the border named in CONVENTIONS: nothing is left for whoever booked it
-            collector.leave()
+        except Exception:  # noqa: BLE001  the border named in CONVENTIONS: whoever booked it finds no bundle
+            self._leave()
+
+    def _leave(self) -> None:
+        self._collector.leave()
+        self._exits.disarm()
 
     def _thread_gap(self, function: Any = None, *_: Any) -> None:
         name = getattr(function, "__qualname__", type(function).__qualname__)

@@ -70,6 +70,9 @@ class Collector:
         self.is_fork = False
         self.session_label = ""
         self.recorder_s = 0.0
+        # Captures that are being ended, and whether one could not be.
+        self._n_working = 0
+        self._is_torn = False
         self._owner = get_ident()
         self._stack: list[OpenCapture] = []
         # Numbers of code objects of the repository, by identity.
@@ -96,8 +99,16 @@ class Collector:
             self.guard(watch.install)
 
     def finish(self) -> None:
-        """End whatever is open, and close the bundle."""
+        """End whatever is open, and close the bundle.
+
+        Without an end mark where something was lost on the way, or is about to be: a signal may call this in
+        the midst of a capture's end.
+        """
         began_s = process_time()
+        if self._is_torn or self._n_working:
+            self.is_active = False
+            self.writer.flush()
+            return
         if not self.is_child:
             # A child ends with what it has of ours.
             for watch in reversed(self.watches):
@@ -113,6 +124,11 @@ class Collector:
             _warn(self._failure)
         # Nothing waits for a child but what it is to do; what the system has is not lost with the process.
         self.writer.close(wait=not self.is_child)
+
+    def stay(self) -> None:
+        """Say that this process was not replaced by another program."""
+        self.writer.add_stay()
+        self.writer.flush()
 
     def leave(self) -> None:
         """Do nothing any more: this process is a fork that nobody is to record."""
@@ -132,6 +148,7 @@ class Collector:
         self._failure = ""
         self.before_end.clear()
         self.recorder_s = 0.0
+        self._n_working, self._is_torn = 0, False
         self.backend.begin_again()
         for watch in self.watches:
             self.guard(watch.begin_again)
@@ -139,13 +156,15 @@ class Collector:
         # What is going on goes on in here.
         self._add_running(capture)
 
-    def checkpoint(self) -> None:
-        """Hand to the system what was seen outside of tests so far: a child may be killed at any time."""
-        if len(self._stack) == 1 and self.may_push:
-            number = self.top.number
-            self.pop(self.top)
-            self.push(CaptureKind.SESSION, self.session_label).number = number
-            self.writer.flush()
+    def checkpoint(self) -> bool:
+        """Hand to the system all that was seen so far; whether that was possible, in the midst of nothing."""
+        if len(self._stack) != 1 or not self.may_push:
+            return False
+        number = self.top.number
+        self.pop(self.top)
+        self.push(CaptureKind.SESSION, self.session_label).number = number
+        self.writer.flush()
+        return True
 
     @property
     def may_push(self) -> bool:
@@ -181,6 +200,17 @@ class Collector:
         """
         if capture not in self._stack:
             return -1
+        self._n_working += 1
+        try:
+            return self._pop(capture, add_to)
+        except BaseException:
+            # Ours or an interrupt: what it held is not in the bundle.
+            self._is_torn = True
+            raise
+        finally:
+            self._n_working -= 1
+
+    def _pop(self, capture: OpenCapture, add_to: int | None) -> int:
         while self._stack[-1] is not capture:
             self.pop(self._stack[-1])
         # What runs in one of these is not the doing of what is around it.
@@ -189,8 +219,11 @@ class Collector:
         # Still the innermost: what goes wrong from here on is a gap of it.
         lost = self.backend.lost()
         # The session ends last: each test that the loss can have hidden something of has said so itself.
-        if lost and capture.kind is not CaptureKind.SESSION:
+        if lost and (self.is_child or capture.kind is not CaptureKind.SESSION):
             self.gap(Gap.SLOT_LOST, lost)
+        if capture.kind in (CaptureKind.TEST, CaptureKind.SESSION):
+            # A profile hook does not tell of functions that have not returned yet.
+            self._add_running(capture)
         for watch in self.watches:
             self.guard(watch.closing, capture)
         self._stack.pop()

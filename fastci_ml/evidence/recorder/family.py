@@ -24,10 +24,12 @@ TEST_VARIABLE = "FASTCI_TEST"
 # Of these one at least is in each copy of the environment of a test; the first two are pytest's.
 _COPIED = (b"PYTEST_CURRENT_TEST=", b"PYTEST_VERSION=", b"FASTCI_TEST=")
 _FORM = "1"
-_BETWEEN = "\x1f"
-_BETWEEN_ITEMS = "\x1e"
+# Printed by `env` and read line by line: nothing that anybody takes for the end of one.
+_BETWEEN = ";"
+_BETWEEN_ITEMS = ","
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-:+@=* ")
 _TEXTS = ("top", "bundles", "session_id", "lane", "scope", "commit", "tree", "job", "parent")
-_LISTS = ("outside", "environ_prefixes", "skipped", "trusted")
+_LISTS = ("outside", "environ_prefixes", "skipped", "trusted", "flushed")
 _TEST = "PYTEST_CURRENT_TEST"
 _open, _putenv, _unsetenv = open, putenv, unsetenv
 
@@ -76,6 +78,8 @@ class Family:
         Patterns of commands that are not recorded.
     trusted : tuple of str
         Patterns of commands that are no Python, and start none but what records.
+    flushed : tuple of str
+        Patterns of commands that complete their bundles at SIGTERM.
     limit : int
         Of one test so many processes record; 0 for all.
     """
@@ -94,14 +98,14 @@ class Family:
         self.environ_prefixes: tuple[str, ...] = given["environ_prefixes"]
         self.skipped: tuple[str, ...] = given["skipped"]
         self.trusted: tuple[str, ...] = given["trusted"]
+        self.flushed: tuple[str, ...] = given["flushed"]
         self.limit: int = given["limit"]
 
     def as_text(self) -> str:
         """Value of `VARIABLE`."""
-        lists = [_BETWEEN_ITEMS.join(getattr(self, name)) for name in _LISTS]
-        return _BETWEEN.join(
-            [_FORM, str(self.limit), *(getattr(self, name) for name in _TEXTS), *lists],
-        )
+        lists = [_BETWEEN_ITEMS.join(map(_quoted, getattr(self, name))) for name in _LISTS]
+        texts = [_quoted(getattr(self, name)) for name in _TEXTS]
+        return _BETWEEN.join([_FORM, str(self.limit), *texts, *lists])
 
     @classmethod
     def from_text(cls, text: str) -> Family:
@@ -109,9 +113,9 @@ class Family:
         parts = text.split(_BETWEEN)
         if len(parts) != 2 + len(_TEXTS) + len(_LISTS) or parts[0] != _FORM:
             raise ValueError(f"{VARIABLE} is not of this release of fastci-ml")
-        texts = dict(zip(_TEXTS, parts[2:], strict=False))
+        texts = dict(zip(_TEXTS, map(_unquoted, parts[2:]), strict=False))
         lists = {
-            name: tuple(part.split(_BETWEEN_ITEMS)) if part else ()
+            name: tuple(map(_unquoted, part.split(_BETWEEN_ITEMS))) if part else ()
             for name, part in zip(_LISTS, parts[2 + len(_TEXTS) :], strict=True)
         }
         return cls(limit=int(parts[1]), **texts, **lists)
@@ -154,6 +158,17 @@ class Family:
                 return fstat(stream.fileno()).st_size <= self.limit
         except OSError:
             return True
+
+
+def _quoted(text: str) -> str:
+    """In printable ASCII without the marks between; to load `urllib.parse` would take too long."""
+    return "".join(c if c in _PLAIN else "".join(f"%{byte:02x}" for byte in fsencode(c)) for c in text)
+
+
+def _unquoted(text: str) -> str:
+    first, *rest = text.split("%")
+    parts = [bytes.fromhex(part[:2]) + fsencode(part[2:]) for part in rest]
+    return fsdecode(b"".join([fsencode(first), *parts]))
 
 
 def hand_on(text: str) -> None:

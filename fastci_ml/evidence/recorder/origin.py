@@ -81,6 +81,7 @@ def family_of(provenance: Provenance, settings: Settings, top: Path, bundles_dir
         environ_prefixes=settings.environ_prefixes,
         skipped=settings.children_skipped,
         trusted=settings.children_trusted,
+        flushed=settings.children_flushed,
         limit=settings.children_limit,
     )
 

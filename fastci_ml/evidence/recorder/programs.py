@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os import X_OK, access, defpath, environ
+from os import X_OK, access, defpath, environ, fsdecode
 from os.path import basename, dirname, isfile, join, lexists, normpath, realpath
 
 TYPE_CHECKING = False
@@ -36,8 +36,9 @@ _GIT_HISTORY_NAMES = """
 branch clone config describe help init log merge-base name-rev remote rev-list rev-parse shortlog show-ref
 symbolic-ref tag var version
 """
-# How the commands of helpers are told.
-_HELPERS = ("from multiprocessing.resource_tracker import ", "torch/_inductor/compile_worker", "/debugpy/")
+# How the commands of helpers are told: by their code, or by the path of their script.
+_TRACKER = "from multiprocessing.resource_tracker import main;main("
+_HELPERS = ("torch/_inductor/compile_worker", "/debugpy/")
 _GIT_HISTORY = frozenset(_GIT_HISTORY_NAMES.split())
 _open = open
 
@@ -90,7 +91,50 @@ def is_helper(arguments: Sequence[str]) -> bool:
 
     They run nothing of a repository.
     """
-    return any(helper in word for word in arguments for helper in _HELPERS)
+    words = list(arguments[1:])
+    while len(words) > 1 and words[0].startswith("-") and words[0] not in ("-c", "-m"):
+        del words[0]
+    if words[:1] == ["-c"]:
+        return len(words) > 1 and words[1].startswith(_TRACKER)
+    return bool(words) and any(helper in words[0] for helper in _HELPERS)
+
+
+def records_itself(program: str | None, arguments: Sequence[str]) -> bool:
+    """Whether a program is surely Python with its start-up hooks: an interpreter, or a script of one.
+
+    Parameters
+    ----------
+    program : str or None
+        From `find_program`.
+    arguments : sequence of str
+        Of the child, its own name first.
+    """
+    if program is None:
+        return True
+    if not (_is_python(basename(program)) or _is_python(basename(realpath(program)))):
+        return _is_python_script(program)
+    for word in arguments[1:]:
+        if not word.startswith("-") or word in ("-", "-c", "-m"):
+            break
+        if not word.startswith("--") and "S" in word:
+            return False
+    return True
+
+
+def _is_python_script(program: str) -> bool:
+    """Whether the first line of a file names an interpreter of Python, by itself or by ``env``."""
+    try:
+        with _open(program, "rb") as stream:
+            line = stream.readline(256)
+    except OSError:
+        return False
+    if not line.startswith(b"#!"):
+        return False
+    words = fsdecode(line[2:]).split()
+    if words and basename(words[0]) == "env":
+        words = [word for word in words[1:] if word != "-S"]
+    options = words[1:]
+    return bool(words) and _is_python(basename(words[0])) and not any("S" in word for word in options)
 
 
 def summary_of(program: str, arguments: Sequence[str]) -> str:

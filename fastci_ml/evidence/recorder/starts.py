@@ -6,6 +6,7 @@ import _posixsubprocess
 import functools
 import os
 import sys
+from types import BuiltinFunctionType
 
 from fastci_ml.evidence.recorder.family import VARIABLE, is_copy, name_of, with_variable
 from fastci_ml.evidence.recorder.transparent import transparent
@@ -38,6 +39,10 @@ class Starts:
     started : callable
         Told the name of each process, see `Capture.children`, the arguments that it was started with (of a
         fork None), and the program: `FORK` or `SERVER` where there is none.
+    replaced : callable
+        Told the program and arguments that are about to take the place of this one.
+    prepared : callable
+        Called when code of the program is to run in a fork that then becomes another one.
     variable : str
         What copies of the environment get that are given to a child.
     """
@@ -47,11 +52,15 @@ class Starts:
         collector: Collector,
         imports: ImportWatch,
         started: Callable[[str, Sequence[Any] | None, str], None],
+        replaced: Callable[[Any, Any], None],
+        prepared: Callable[[], None],
         variable: str,
     ) -> None:
         self._collector = collector
         self._imports = imports
         self._started = started
+        self._become = replaced
+        self._prepared = prepared
         self._variable = variable
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.is_in_exec = False
@@ -64,6 +73,8 @@ class Starts:
             self._replace(os, name, self._around_fork)
         for name in ("posix_spawn", "posix_spawnp"):
             self._replace(os, name, self._around_spawn)
+        for name in ("execv", "execve"):
+            self._replace(os, name, self._around_exec)
         self._imports.after(_SUBPROCESS, self._watch_subprocess)
         self._imports.after(_PROCESSES, self._watch_processes)
 
@@ -90,6 +101,9 @@ class Starts:
         if found is None or any(ours is found for _, _, ours, _ in self._replaced):
             return
         ours = around(found)
+        if place is os:
+            # What is sent to other processes is sent by its name.
+            ours.__module__, ours.__qualname__ = "os", name
         setattr(place, name, ours)
         self._replaced.append((place, name, ours, found))
 
@@ -100,6 +114,8 @@ class Starts:
         def fork_exec(*arguments: Any) -> Any:
             self.is_in_exec = True
             given = arguments
+            if collector.is_active and any(callable(one) and not _is_of_c(one) for one in given[_ENVIRON:]):
+                collector.guard(self._prepared)
             if len(given) > _ENVIRON:
                 entries = given[_ENVIRON]
                 handed_on = self._handed_on(entries, lambda: with_variable(self._variable, entries))
@@ -126,6 +142,22 @@ class Starts:
             return pid
 
         return transparent(posix_spawn)
+
+    def _around_exec(self, found: Any) -> Any:
+        collector, become = self._collector, self._become
+
+        @functools.wraps(found)
+        def execute(*arguments: Any, **keywords: Any) -> Any:
+            if collector.is_active and len(arguments) > 1:
+                collector.guard(become, *arguments[:2])
+            try:
+                return found(*arguments, **keywords)
+            finally:
+                # It failed: this program goes on.
+                if collector.is_active and collector.is_child:
+                    collector.guard(collector.stay)
+
+        return transparent(execute)
 
     def _around_fork(self, found: Any) -> Any:
         collector, tell = self._collector, self._tell
@@ -173,3 +205,8 @@ class Starts:
         popen = vars(process).get("_popen")
         if getattr(popen, "method", "") == "forkserver" and process.pid:
             self._started(name_of(process.pid), None, SERVER)
+
+
+def _is_of_c(function: Any) -> bool:
+    """Whether a callable runs no code of a program: ``os.setsid``."""
+    return type(function) is BuiltinFunctionType

@@ -37,7 +37,7 @@ def make_watches(collector: Collector, family: Family) -> list[Watch]:
     imports = ImportWatch(collector)
     caches = CacheWatch(collector)
     compiled = CompileWatch(collector, imports)
-    exits = ExitWatch(collector)
+    exits = ExitWatch(collector, family)
     return [
         imports,
         FileWatch(collector),

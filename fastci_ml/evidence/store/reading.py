@@ -56,6 +56,14 @@ class RecordHead:
     sources_id: int
 
 
+def read_children(connection: sqlite3.Connection, bundle_id: str) -> set[str]:
+    """Ids of the bundles that name another one their parent."""
+    rows = connection.execute(
+        "SELECT id, provenance FROM bundle WHERE instr(provenance, ?)", (f'"{bundle_id}"',)
+    )
+    return {id_ for id_, provenance in rows if provenance_from_json(provenance).parent == bundle_id}
+
+
 def read_bundle(connection: sqlite3.Connection, bundle_id: str) -> MergedBundle | None:
     """A bundle as it was merged last."""
     row = connection.execute(

@@ -104,6 +104,11 @@ class EvidenceStore:
         with self.snapshot():
             return reading.read_bundle(self._connection, bundle_id)
 
+    def children_of(self, bundle_id: str) -> set[str]:
+        """Bundles that were merged with one, of processes below its own."""
+        with self.snapshot():
+            return reading.read_children(self._connection, bundle_id)
+
     def write(self, batch: MergeBatch) -> WriteSummary:
         """Add a batch: all of it, or nothing.
 

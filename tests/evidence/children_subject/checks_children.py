@@ -102,12 +102,6 @@ def check_grandchild():
     subprocess.run([sys.executable, "-c", inner], check=True, cwd=HERE)
 
 
-def check_shell():
-    subprocess.run(
-        f"true; '{sys.executable}' child.py by_grandchild_of_shell; true", shell=True, check=True, cwd=HERE
-    )
-
-
 def check_terminated():
     code = "import work; work.by_terminated(); print('up', flush=True); import time; time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=HERE) as child:
@@ -206,3 +200,9 @@ def check_no_task_beside_the_worker(worker):
 
 def check_untold_task(worker):
     _ask(worker, "c", "")
+
+
+def check_shell():
+    subprocess.run(
+        f"true; '{sys.executable}' child.py by_grandchild_of_shell; true", shell=True, check=True, cwd=HERE
+    )

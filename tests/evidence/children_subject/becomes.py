@@ -1,0 +1,6 @@
+import os
+
+import work
+
+work.by_exec()
+os.execv("/bin/true", ["true"])
