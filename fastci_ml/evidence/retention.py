@@ -10,7 +10,12 @@ from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.lines import SUFFIX
 from fastci_ml.evidence.bundle.reader import digest_bundle, find_bundles, open_bundle
 from fastci_ml.evidence.bundle.source_pack import pack_of
-from fastci_ml.evidence.bundle.source_pack_writer import COUNT_SUFFIX, PACK_SUFFIX, SHARED_SUFFIX
+from fastci_ml.evidence.bundle.source_pack_writer import (
+    COUNT_SUFFIX,
+    PACK_SUFFIX,
+    PROCESSES_SUFFIX,
+    SHARED_SUFFIX,
+)
 from fastci_ml.evidence.seals import find_seals, read_seal
 from fastci_ml.evidence.store.store import EvidenceStore
 from fastci_ml.records.progress import ProgressHook, silent
@@ -94,7 +99,7 @@ def remove_merged(
 def _working_files(paths: Sequence[Path]) -> Iterator[Path]:
     for folder in paths:
         if folder.is_dir():
-            for suffix in (SHARED_SUFFIX, COUNT_SUFFIX):
+            for suffix in (SHARED_SUFFIX, COUNT_SUFFIX, PROCESSES_SUFFIX):
                 yield from folder.rglob(f"*{suffix}")
 
 

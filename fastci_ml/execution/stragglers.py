@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.reader import has_end_mark, open_bundle, read_provenance
-from fastci_ml.evidence.recorder.family import name_of
+from fastci_ml.evidence.recorder.family import is_running
 
 _LOOK_S = 0.05
 
@@ -43,8 +43,6 @@ def _is_alive(path: Path) -> bool:
         with open_bundle(path) as stream:
             if has_end_mark(stream):
                 return False
-            process = read_provenance(path, stream).process
+            return is_running(read_provenance(path, stream).process)
     except (EvidenceError, OSError):
         return False
-    pid = process.partition(" ")[0]
-    return pid.isdigit() and name_of(int(pid)) == process

@@ -175,7 +175,6 @@ def test_child_that_cannot_write_runs_all_the_same(tmp_path):
 
 TRAPS: dict[str, tuple[set[str], set[Gap]]] = {
     "terminated_while_it_holds_the_interpreter": (set(), {KILLED}),
-    "exit_is_sent_to_another_process": (set(), set()),
     "environment_is_a_line_a_variable": (set(), {UNSEEN}),
     "signals_are_the_program_s": (set(), set()),
     "shell_that_becomes_python": ({"by_module"}, {UNSEEN}),
@@ -214,6 +213,10 @@ def test_forks_that_are_terminated_make_their_test_incomplete(trapped):
     gaps = trapped.gaps("checks_traps.py::check_fork_that_is_terminated_in_a_child")
     assert gaps
     assert gaps <= {UNSEEN, KILLED}
+
+
+def test_exit_that_was_sent_ends_the_worker_or_its_pool_does(trapped):
+    assert trapped.gaps("checks_traps.py::check_exit_is_sent_to_another_process") <= {KILLED}
 
 
 def test_end_by_another_thread_loses_nothing_that_counts_as_complete(trapped):

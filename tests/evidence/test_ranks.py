@@ -15,7 +15,7 @@ SUBJECT = Path(__file__).parent / "children_subject"
 RANKS: dict[str, tuple[set[str], set[Gap]]] = {
     "two_ranks": ({"by_rank", "by_rank_of"}, set()),
     "rank_that_is_killed": ({"by_rank"}, {Gap.NO_END_MARK}),
-    # torchrun ends its ranks by SIGTERM, which they answer while they wait.
+    # torchrun ends its ranks by SIGTERM, which they answer while they wait: the settings ask for it.
     "hung_ranks_are_ended": ({"by_rank"}, set()),
     "data_loader": ({"Rows.__len__", "Rows.__getitem__", "by_worker"}, set()),
     "data_loader_that_spawns": ({"Rows.__len__", "Rows.__getitem__", "by_worker"}, set()),

@@ -120,6 +120,8 @@ def record(
         text=True,
         check=False,
         timeout=300,
+        # Another run of the same tests at the same time is told apart by its session.
+        start_new_session=True,
     )
     folder = root / ".fastci" / "bundles"
     files = find_bundles([folder]) if folder.is_dir() else []

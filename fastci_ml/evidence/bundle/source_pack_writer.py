@@ -15,6 +15,7 @@ PACK_SUFFIX = ".fastci-sources"
 # Of files that the processes of a session share while they record: named after the outermost bundle.
 SHARED_SUFFIX = ".fastci-shared"
 COUNT_SUFFIX = ".fastci-count"
+PROCESSES_SUFFIX = ".fastci-processes"
 # Bound early: a test may put something else in its place.
 _open = open
 

@@ -54,8 +54,6 @@ class _Process:
         self.started_us = bundle.provenance.started_us
         self.facts: ProcessFacts | None = bundle.process
         self.became = bundle.became
-        ended_us = None if self.facts is None or self.became is not None else self.facts.ended_us
-        self.ended_us = _NEVER if ended_us is None else ended_us
         self.session = parts.of_session()
         self.gaps = dict.fromkeys(bundle.gaps)
         self.tasks: list[_Task] = []
@@ -151,9 +149,6 @@ class Processes:
         # Those that nobody knows of: a shell started them, say, and who started the shell does not know whom.
         # A fixture may have, so they count for all that comes after.
         self._orphans = [process for process in processes if not process.name or process.name not in known]
-        # Those that the outermost process does not know of may have left it, and serve other tests.
-        of_others = known - {name for name, _ in of_root}
-        self._of_others = [process for process in processes if process.name in of_others]
         labels: dict[str, list[Window]] = {}
         for window in windows:
             labels.setdefault(window.label, []).append(window)
@@ -174,7 +169,6 @@ class Processes:
         orphans = [
             process for process in self._orphans if window is None or process.started_us <= window.end_us
         ]
-        orphans += [process for process in self._of_others if _is_beside(process, window)]
         if not names and not orphans:
             return Found(Whole(), [], ())
         key = frozenset([*names, *(process.bundle_id for process in orphans)]), window.label if window else ""
@@ -237,13 +231,6 @@ class Processes:
         return {
             (gap, detail): None for gap, detail in process.gaps if not (gap is Gap.NO_END_MARK and is_over)
         }
-
-
-def _is_beside(process: _Process, window: Window | None) -> bool:
-    """Whether a process was there while a test ran."""
-    if window is None:
-        return True
-    return process.started_us <= window.end_us and window.start_us <= process.ended_us
 
 
 def windows_of(tests: Iterable[tuple[str, int]]) -> Iterator[Window]:

@@ -12,7 +12,7 @@ from os.path import basename, join, lexists, realpath
 
 from fastci_ml.evidence.recorder.audit import add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.family import current_test as label_of_test
-from fastci_ml.evidence.recorder.family import matches, name_of, own_command
+from fastci_ml.evidence.recorder.family import is_running, matches, name_of, own_command
 from fastci_ml.evidence.recorder.live_children import current_test, left_behind, live_children
 from fastci_ml.evidence.recorder.process_facts import say_process
 from fastci_ml.evidence.recorder.programs import (
@@ -95,8 +95,9 @@ class ChildWatch:
         self._living: dict[str, str] = {}
         # What forks were started from: captures that they stand on, and whoever they serve with them.
         self._inherited: dict[str, set[int]] = {}
-        # Made by fork servers.
+        # Made by fork servers, and all that record: the system does not list them as children of this one.
         self._served: dict[str, str] = {}
+        self._n_read = 0
         # In which tests.
         self._tests: set[bytes] = set()
         self._handlers: dict[str, Handler] = {
@@ -161,8 +162,11 @@ class ChildWatch:
         self._living = now
 
     def _served_alive(self) -> dict[str, str]:
-        """Those that a fork server made for this process: the system does not list them as its own."""
-        for name in [name for name in self._served if name_of(int(name.partition(" ")[0])) != name]:
+        """Those that fork servers made, and all below this process that record: daemons among them."""
+        if not self._collector.is_child:
+            names, self._n_read = self._family.new_processes(self._n_read)
+            self._served |= {name: "a process" for name in names if name not in self._served}
+        for name in [name for name in self._served if not is_running(name)]:
             del self._served[name]
         return self._served
 

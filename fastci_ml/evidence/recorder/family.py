@@ -7,7 +7,12 @@ from os import environ, fsdecode, fsencode, fstat, putenv, unsetenv, urandom
 from os.path import basename, join
 from time import time_ns
 
-from fastci_ml.evidence.bundle.source_pack_writer import COUNT_SUFFIX, SHARED_SUFFIX, SharedSources
+from fastci_ml.evidence.bundle.source_pack_writer import (
+    COUNT_SUFFIX,
+    PROCESSES_SUFFIX,
+    SHARED_SUFFIX,
+    SharedSources,
+)
 from fastci_ml.evidence.bundle.writer import BundleWriter
 
 TYPE_CHECKING = False
@@ -142,7 +147,30 @@ class Family:
             parent=self.parent,
             process=process,
         )
-        return BundleWriter(self.bundles, begin, shared=self.shared_sources())  # type: ignore[arg-type]
+        writer = BundleWriter(self.bundles, begin, shared=self.shared_sources())  # type: ignore[arg-type]
+        with _open(self._processes_file, "ab", buffering=0) as stream:
+            stream.write(b"%b\n" % process.encode("ascii"))
+        return writer
+
+    @property
+    def _processes_file(self) -> str:
+        return join(self.bundles, self.parent + PROCESSES_SUFFIX)
+
+    def new_processes(self, place: int) -> tuple[list[str], int]:
+        """Names of the processes that began to record since this was last asked, and where to go on.
+
+        Parameters
+        ----------
+        place : int
+            0 at first.
+        """
+        try:
+            with _open(self._processes_file, "rb") as stream:
+                stream.seek(place)
+                lines = stream.read().rpartition(b"\n")[0]
+        except OSError:
+            return [], place
+        return lines.decode("ascii", "replace").split("\n"), place + len(lines) + 1 if lines else place
 
     def takes(self, command: str) -> bool:
         """Whether a process of this command, this one, is to record itself."""
@@ -214,13 +242,25 @@ def name_of(pid: int) -> str:
     >>> name_of(os.getpid()).split()[0] == str(os.getpid())
     True
     """
+    found = _state_and_start(pid)
+    return "" if found is None else f"{pid} {found[1]}"
+
+
+def is_running(name: str) -> bool:
+    """Whether a process of that name is there, and not only waits to be asked how it ended."""
+    pid, _, start = name.partition(" ")
+    found = _state_and_start(int(pid)) if pid.isdigit() else None
+    return found is not None and found[1] == start and found[0] not in "ZX"
+
+
+def _state_and_start(pid: int) -> tuple[str, str] | None:
     try:
         with _open(f"/proc/{pid}/stat", "rb") as stream:
             # Behind the command, which may hold anything.
-            start = stream.read().rpartition(b")")[2].split()[19]
+            fields = stream.read().rpartition(b")")[2].split()
+        return fields[0].decode("ascii"), fields[19].decode("ascii")
     except (OSError, IndexError):
-        return ""
-    return f"{pid} {start.decode('ascii')}"
+        return None
 
 
 def test_of(value: str) -> str:

@@ -1,6 +1,7 @@
 """Ways in which a record of children was complete and wrong, or in which recording changed what they did."""
 
 import concurrent.futures.process
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -37,13 +38,6 @@ def check_terminated_while_it_holds_the_interpreter():
         child.stdout.readline()
         child.terminate()
         assert child.wait(20) == -signal.SIGTERM
-
-
-def check_exit_is_sent_to_another_process():
-    context = multiprocessing.get_context("spawn")
-    broken = pytest.raises(concurrent.futures.process.BrokenProcessPool)
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool, broken:
-        pool.submit(os._exit, 1).result()
 
 
 def check_environment_is_a_line_a_variable():
@@ -104,6 +98,10 @@ def check_beside_the_daemon():
     while not (HERE / "daemon.done").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (HERE / "daemon.done").exists()
+    stat = Path(f"/proc/{(HERE / 'daemon.pid').read_text()}/stat")
+    with contextlib.suppress(OSError):
+        while stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
+            time.sleep(0.01)
 
 
 def check_helper_by_name_alone():
@@ -113,3 +111,10 @@ def check_helper_by_name_alone():
 
 def check_last():
     assert work.reads_data() == 1
+
+
+def check_exit_is_sent_to_another_process():
+    context = multiprocessing.get_context("spawn")
+    broken = pytest.raises(concurrent.futures.process.BrokenProcessPool)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool, broken:
+        pool.submit(os._exit, 1).result()

@@ -13,6 +13,7 @@ if os.fork():
 os.setsid()
 if os.fork():
     os._exit(0)
+(HERE / "daemon.pid").write_text(str(os.getpid()))
 (HERE / "daemon.up").touch()
 deadline = time.monotonic() + 20
 while not (HERE / "daemon.ask").exists() and time.monotonic() < deadline:
