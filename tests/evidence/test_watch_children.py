@@ -13,7 +13,14 @@ from watched_programs import watch_program
 
 from fastci_ml.evidence.recorder import live_children as live_children_module
 from fastci_ml.evidence.recorder.live_children import left_behind, live_children
-from fastci_ml.evidence.recorder.programs import asks_git_for_files, find_program, may_run_python
+from fastci_ml.evidence.recorder.programs import (
+    asks_git_for_files,
+    find_program,
+    has_git_hooks,
+    is_helper,
+    may_run_python,
+    records_itself,
+)
 from fastci_ml.records.evidence_kinds import Gap
 
 PROGRAM = """
@@ -484,3 +491,50 @@ def test_git_that_looks_at_the_files_of_the_repository_is_told(tmp_path, words, 
     (top / "own" / ".git").mkdir(parents=True)
     (top / ".git").mkdir()
     assert asks_git_for_files(words, str(top), {str(top)}) is asks
+
+
+def test_git_that_may_run_hooks_counts(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    hooks = tmp_path / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    commit = ["git", "commit", "-m", "x"]
+    assert not has_git_hooks(commit, str(tmp_path))
+    (hooks / "pre-commit.sample").touch()
+    assert not has_git_hooks(commit, str(tmp_path))
+    (hooks / "pre-commit").touch()
+    assert has_git_hooks(commit, str(tmp_path))
+    assert has_git_hooks(["git", "-C", str(tmp_path), "commit"], "/")
+    assert not has_git_hooks(["git", "log"], str(tmp_path))
+    assert not has_git_hooks(commit, "/")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_helper_"),
+    [
+        (["python", "-c", "from multiprocessing.resource_tracker import main;main(7)"], True),
+        (["python", "-B", "-c", "from multiprocessing.resource_tracker import main;main(7)"], True),
+        (["python", "-c", "from multiprocessing.resource_tracker import ensure_running; import x"], False),
+        (["python", "/p/site-packages/torch/_inductor/compile_worker/__main__.py", "--pickler"], True),
+        (["python", "serve.py", "/debugpy/"], False),
+    ],
+)
+def test_helpers_are_told_by_what_they_run(words, is_helper_):
+    assert is_helper(words) == is_helper_
+
+
+def test_what_surely_records_itself_is_python_with_its_hooks(tmp_path):
+    python = sys.executable
+    assert records_itself(python, [python, "x.py", "-S"])
+    assert records_itself(python, [python, "-m", "torch.distributed.run"])
+    assert not records_itself(python, [python, "-S", "x.py"])
+    assert not records_itself(python, [python, "-ISc", "pass"])
+    for line, is_known in (
+        ("#!/usr/bin/env python3\n", True),
+        (f"#!{python}\n", True),
+        ("#!/usr/bin/python -S\n", False),
+        ("#!/bin/sh\n", False),
+        ("", False),
+    ):
+        script = tmp_path / "script"
+        script.write_text(line)
+        assert records_itself(str(script), ["script"]) == is_known, line

@@ -13,11 +13,17 @@ from os.path import basename, join, lexists, realpath
 from fastci_ml.evidence.recorder.audit import add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.family import current_test as label_of_test
 from fastci_ml.evidence.recorder.family import is_running, matches, name_of, own_command
-from fastci_ml.evidence.recorder.live_children import current_test, left_behind, live_children
+from fastci_ml.evidence.recorder.live_children import (
+    current_test,
+    left_behind,
+    live_children,
+    live_siblings,
+)
 from fastci_ml.evidence.recorder.process_facts import say_process
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,
+    has_git_hooks,
     is_helper,
     is_started_to_compile,
     may_run_python,
@@ -66,6 +72,8 @@ class ChildWatch:
         Has nothing to do in a fork that does not record.
     filled : callable
         Numbers of captures that a fork of this process may be served from: caches, compiled code.
+    is_worker : bool
+        Whether this is a worker of pytest-xdist.
     """
 
     def __init__(
@@ -75,11 +83,14 @@ class ChildWatch:
         family: Family,
         exits: ExitWatch,
         filled: Callable[[], set[int]],
+        *,
+        is_worker: bool,
     ) -> None:
         self._collector = collector
         self._family = family
         self._exits = exits
         self._filled = filled
+        self._is_worker = is_worker
         self._starts = Starts(
             collector, imports, self._on_started, self._on_exec, self._preexec_gap, family.as_text()
         )
@@ -117,7 +128,7 @@ class ChildWatch:
         if not self._collector.is_child:
             # A server, say, that a program started before it called pytest.
             self._living = live_children()
-        self._has_started = bool(self._living)
+        self._has_started = bool(self._living) or self._is_worker
         add_handlers(self._handlers)
         self._starts.install()
         os.register_at_fork(after_in_child=self._in_fork)
@@ -136,7 +147,7 @@ class ChildWatch:
         self._announced.clear()
         self._inherited.clear()
         self._served.clear()
-        self._has_started = self._is_news = False
+        self._has_started = self._is_news = self._is_worker = False
         self._living = {}
 
     def opening(self) -> None:
@@ -152,6 +163,8 @@ class ChildWatch:
         if not self._has_started or capture.kind not in _LOOKED_AT:
             return
         now = live_children()
+        if self._is_worker:
+            now |= live_siblings()
         if not self._collector.is_child and (self._is_news or not self._living.keys() <= now.keys()):
             # One that ends may leave others behind.
             now |= left_behind(self._tests)
@@ -242,7 +255,8 @@ class ChildWatch:
             for part in _parts(word):
                 self._book_path(join(folder, part))
         detail = self._detail_of(words, executable, program)
-        if detail is None and basename(executable) == "git" and asks_git_for_files(words, folder, self._tops):
+        is_git = detail is None and basename(executable) == "git"
+        if is_git and (asks_git_for_files(words, folder, self._tops) or has_git_hooks(words, folder)):
             self._note_start()
             self._collector.gap(Gap.CHILD_WITHOUT_RECORD, " ".join(["git", *words[1:3]])[:_MAX_DETAIL])
         self._announced[get_ident()] = detail

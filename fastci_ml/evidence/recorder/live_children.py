@@ -21,6 +21,8 @@ _open = open
 # Absent on some systems.
 _waitid = getattr(os, "waitid", None)
 _UNKNOWN = "a process"
+# What execnet has a worker run at first.
+_WORKER = b"exec(eval(sys.stdin.readline()))"
 # How pytest says which test runs, to whatever the test starts.
 _TEST = "PYTEST_CURRENT_TEST"
 
@@ -37,6 +39,33 @@ def live_children() -> dict[str, str]:
     except OSError:
         return {"": _UNKNOWN} if _has_children() else {}
     return dict(_described(numbers))
+
+
+def live_siblings() -> dict[str, str]:
+    """The same of the other children of this process's parent, workers of pytest-xdist apart.
+
+    The controller of pytest-xdist records nothing, but what it starts may serve the tests of its workers.
+    """
+    parent = getppid()
+    try:
+        threads = listdir(f"/proc/{parent}/task")
+        numbers = {
+            fsdecode(number)
+            for thread in threads
+            for number in _read(f"/proc/{parent}/task/{thread}/children").split()
+        }
+    except OSError:
+        # The controller has ended, or the system does not list its children.
+        return {}
+    numbers.discard(str(getpid()))
+    return dict(_described({number for number in numbers if not _is_worker(number)}))
+
+
+def _is_worker(number: str) -> bool:
+    try:
+        return _WORKER in _read(f"/proc/{number}/cmdline")
+    except OSError:
+        return True
 
 
 def current_test() -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os import X_OK, access, defpath, environ, fsdecode
+from os import X_OK, access, defpath, environ, fsdecode, listdir
 from os.path import basename, dirname, isfile, join, lexists, normpath, realpath
 
 TYPE_CHECKING = False
@@ -180,6 +180,15 @@ def asks_git_for_files(arguments: Sequence[str], folder: str, tops: Set[str]) ->
     tops : set of str
         Names of the repository's top.
     """
+    folder, words = _folder_of_git(arguments, folder)
+    if not words or words[0] in _GIT_HISTORY:
+        return False
+    top = _top_of_git(folder)
+    return top is not None and (top in tops or realpath(top) in tops)
+
+
+def _folder_of_git(arguments: Sequence[str], folder: str) -> tuple[str, list[str]]:
+    """Where a git command works, and its words behind its own options."""
     words = list(arguments[1:])
     while words and words[0].startswith("-"):
         word = words.pop(0)
@@ -187,14 +196,17 @@ def asks_git_for_files(arguments: Sequence[str], folder: str, tops: Set[str]) ->
             folder = join(folder, words.pop(0))
         elif word == "-c" and words:
             words.pop(0)
-    if not words or words[0] in _GIT_HISTORY:
-        return False
+    return folder, words
+
+
+def _top_of_git(folder: str) -> str | None:
+    """Top of the repository around a folder."""
     folder = normpath(folder)
     while not lexists(join(folder, ".git")):
         if folder == dirname(folder):
-            return False
+            return None
         folder = dirname(folder)
-    return folder in tops or realpath(folder) in tops
+    return folder
 
 
 def _is_python(name: str) -> bool:
@@ -214,6 +226,23 @@ def _without_target(name: str) -> str:
     is_plain = bool(own) and _OF_NAMES.issuperset(own)
     is_target = len(target) != 1 and all(part and _OF_TARGETS.issuperset(part) for part in target)
     return own if is_plain and is_target else ""
+
+
+def has_git_hooks(arguments: Sequence[str], folder: str) -> bool:
+    """Whether a git command may run hooks of its repository, which may be Python.
+
+    Hooks that a setting of the user or the machine names are not looked for.
+    """
+    folder, words = _folder_of_git(arguments, folder)
+    if not words or words[0] in _GIT_HISTORY - {"clone", "init"}:
+        return False
+    top = _top_of_git(folder)
+    if top is None:
+        return False
+    try:
+        return any(not name.endswith(".sample") for name in listdir(join(top, ".git", "hooks")))
+    except OSError:
+        return False
 
 
 def _begin_of(program: str) -> bytes:

@@ -61,7 +61,7 @@ def start_recording(
         raise EvidenceError(f"{bundles_dir}: no bundle can be written: {error}") from error
     files = ProjectFiles(top, outside_of(settings), started_ns, writer.sources)
     collector = Collector(backend, files, writer)
-    collector.watches = make_watches(collector, family)
+    collector.watches = make_watches(collector, family, is_worker=bool(worker))
     collector.start()
     # Processes that are started from now on record themselves, until this recording ends.
     hand_on(family.as_text())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastci_ml.evidence.recorder.interfaces import Watch
 
 
-def make_watches(collector: Collector, family: Family) -> list[Watch]:
+def make_watches(collector: Collector, family: Family, *, is_worker: bool = False) -> list[Watch]:
     """Everything that books what a back end does not see.
 
     Parameters
@@ -28,6 +28,8 @@ def make_watches(collector: Collector, family: Family) -> list[Watch]:
         Where they book; not started yet.
     family : Family
         What all processes of the session have in common.
+    is_worker : bool
+        Whether this is a worker of pytest-xdist.
 
     Returns
     -------
@@ -44,7 +46,14 @@ def make_watches(collector: Collector, family: Family) -> list[Watch]:
         SourceTextWatch(collector, imports),
         caches,
         exits,
-        ChildWatch(collector, imports, family, exits, lambda: caches.filled() | compiled.filled()),
+        ChildWatch(
+            collector,
+            imports,
+            family,
+            exits,
+            lambda: caches.filled() | compiled.filled(),
+            is_worker=is_worker,
+        ),
         compiled,
         EnvironWatch(collector, family.environ_prefixes),
         TaskWatch(collector),
