@@ -89,7 +89,7 @@ def cost_of_child(python: Path) -> float:
     with tempfile.TemporaryDirectory(prefix="bench-child-") as name:
         root = Path(name).resolve()
         (root / "small.py").write_text(_LIBRARY)
-        texts = dict.fromkeys(("session_id", "lane", "scope", "commit", "tree", "job"), "")
+        texts = dict.fromkeys(("project", "session_id", "lane", "scope", "commit", "tree", "job"), "")
         lists = dict.fromkeys(("outside", "environ_prefixes", "skipped", "trusted", "flushed"), ())
         family = Family(top=str(root), bundles=str(root / "bundles"), parent="0", limit=0, **texts, **lists)
         plain = Suite(name="child", root=root, options=(), code=".").environ()

@@ -108,6 +108,7 @@ def _start(config: pytest.Config, folder: str | None) -> RecordPlugin:
         settings,
         top,
         bundles_dir,
+        project="" if project == "." else project,
         session_id=os.environ.get("PYTEST_XDIST_TESTRUNUID", "") if is_worker else "",
         worker=os.environ.get("PYTEST_XDIST_WORKER", "") if is_worker else "",
     )

@@ -229,3 +229,22 @@ def test_profiler_in_a_child_is_a_gap_where_it_takes_the_hook(trapped):
     node_id = "checks_traps.py::check_profiler_in_a_child"
     is_profile = trapped.bundles[0].provenance.backend == "profile"
     assert trapped.gaps(node_id) == ({Gap.SLOT_LOST} if is_profile else set())
+
+
+def test_told_tasks_are_those_of_tests_of_a_project_below_the_top(tmp_path):
+    root = recorded_runs.make_subject(tmp_path / "top" / "project", SUBJECT)
+    (root / ".git").rename(tmp_path / "top" / ".git")
+    checks = [f"checks_children.py::check_{name}" for name in ("told_task", "no_task_beside_the_worker")]
+    run = recorded_runs.record(root, "-q", *checks)
+    assert run.status == 0, run.output
+    ran = {
+        node_id.partition("::check_")[2]: {
+            unit.name for unit in record.units if unit.path == "project/work.py"
+        }
+        for node_id, record in run.records.items()
+    }
+    assert ran == {
+        "told_task[a]": {"by_task"},
+        "told_task[b]": {"by_task"},
+        "no_task_beside_the_worker": {"reads_data"},
+    }

@@ -40,7 +40,7 @@ def main():
     )
     files = ProjectFiles(root, [root / ".fastci"], started_ns, writer.sources)
     collector = Collector(backend, files, writer)
-    texts = dict(session_id="s", lane="l", scope="trunk", commit="", tree="", job="", parent="b")
+    texts = dict(session_id="s", lane="l", scope="trunk", commit="", tree="", job="", parent="b", project="")
     lists = dict(outside=(str(root / ".fastci"),), environ_prefixes=prefixes)
     lists |= dict(skipped=(), trusted=(), flushed=())
     family = Family(top=str(root), bundles=str(root / ".fastci"), limit=0, **texts, **lists)

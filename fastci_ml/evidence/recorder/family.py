@@ -33,7 +33,7 @@ _FORM = "1"
 _BETWEEN = ";"
 _BETWEEN_ITEMS = ","
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-:+@=* ")
-_TEXTS = ("top", "bundles", "session_id", "lane", "scope", "commit", "tree", "job", "parent")
+_TEXTS = ("top", "project", "bundles", "session_id", "lane", "scope", "commit", "tree", "job", "parent")
 _LISTS = ("outside", "environ_prefixes", "skipped", "trusted", "flushed")
 _TEST = "PYTEST_CURRENT_TEST"
 _open, _putenv, _unsetenv = open, putenv, unsetenv
@@ -75,6 +75,8 @@ class Family:
     ----------
     top, bundles : str
         Top of the repository, and folder of bundles.
+    project : str
+        Folder of pytest's root from the top of the repository; empty for the top itself.
     session_id, lane, scope, commit, tree, job, parent : str
         As in `Provenance`; `parent` is the bundle of the outermost process.
     outside, environ_prefixes : tuple of str
@@ -91,6 +93,7 @@ class Family:
 
     def __init__(self, **given: Any) -> None:
         self.top: str = given["top"]
+        self.project: str = given["project"]
         self.bundles: str = given["bundles"]
         self.session_id: str = given["session_id"]
         self.lane: str = given["lane"]

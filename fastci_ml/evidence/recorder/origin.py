@@ -65,10 +65,13 @@ def new_provenance(
     )
 
 
-def family_of(provenance: Provenance, settings: Settings, top: Path, bundles_dir: Path) -> Family:
-    """What the processes of a session have in common."""
+def family_of(
+    provenance: Provenance, settings: Settings, top: Path, bundles_dir: Path, project: str = ""
+) -> Family:
+    """What the processes of a session have in common; `project` is the folder that pytest's ids start at."""
     return Family(
         top=str(top),
+        project=project,
         bundles=str(bundles_dir.absolute()),
         session_id=provenance.session_id,
         lane=provenance.lane,

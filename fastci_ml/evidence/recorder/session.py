@@ -17,7 +17,13 @@ from fastci_ml.settings import Settings
 
 
 def start_recording(
-    settings: Settings, top: Path, bundles_dir: Path, *, session_id: str = "", worker: str = ""
+    settings: Settings,
+    top: Path,
+    bundles_dir: Path,
+    *,
+    project: str = "",
+    session_id: str = "",
+    worker: str = "",
 ) -> Collector:
     """Begin to record this process.
 
@@ -29,6 +35,8 @@ def start_recording(
         Top of its repository, where paths and node ids start.
     bundles_dir : Path
         Where the bundle and the sources go.
+    project : str, optional
+        Folder that pytest's ids start at, from the top; empty for the top itself.
     session_id : str, optional
         The same for all processes of one session; made up by default.
     worker : str, optional
@@ -54,7 +62,7 @@ def start_recording(
         provenance = new_provenance(
             settings, top, backend.name, session_id=session_id, worker=worker, started_ns=started_ns
         )
-        family = family_of(provenance, settings, top, bundles_dir)
+        family = family_of(provenance, settings, top, bundles_dir, project)
         writer = BundleWriter(bundles_dir, provenance, shared=family.shared_sources())
     except OSError as error:
         backend.stop()

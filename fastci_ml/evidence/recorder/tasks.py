@@ -40,10 +40,13 @@ class TaskWatch:
     ----------
     collector : Collector
         Of a child.
+    project : str
+        Folder that pytest's ids start at, from the top of the repository; empty for the top itself.
     """
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, project: str) -> None:
         self._collector = collector
+        self._before = f"{project}/" if project else ""
         self._task: OpenCapture | None = None
         self._started_us = 0
         self._started_s = 0.0
@@ -70,7 +73,7 @@ class TaskWatch:
     def _on_putenv(self, arguments: tuple[Any, ...]) -> None:
         name, value = arguments
         if name == _VARIABLE and self._collector.is_child and self._collector.is_active:
-            self._collector.guard(self._begin, test_of(fsdecode(value)))
+            self._collector.guard(self._begin, self._before + test_of(fsdecode(value)))
 
     def _on_unsetenv(self, arguments: tuple[Any, ...]) -> None:
         if arguments[0] == _VARIABLE and self._collector.is_child and self._collector.is_active:

@@ -56,5 +56,5 @@ def make_watches(collector: Collector, family: Family, *, is_worker: bool = Fals
         ),
         compiled,
         EnvironWatch(collector, family.environ_prefixes),
-        TaskWatch(collector),
+        TaskWatch(collector, family.project),
     ]
