@@ -154,6 +154,8 @@ def _record(record: EvidenceRecord, *, is_paired: bool) -> Iterable[str]:
     took = list(_took(record.facts))
     if took:
         yield "  took " + ", ".join(took)
+    if record.facts.processes:
+        yield "  with processes of its own: " + "; ".join(record.facts.processes)
     yield from (f"  note: {note}" for note in record.facts.notes)
     if record.is_complete:
         also = " and in the other record of this commit" if is_paired else ""

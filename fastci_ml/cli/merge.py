@@ -162,6 +162,8 @@ def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _R
         "n_known": summary.n_known,
         "n_skipped": len(summary.problems),
         "n_untrusted": summary.n_untrusted,
+        "n_processes": summary.n_processes,
+        "n_waiting": summary.n_waiting,
         "n_tests": n_tests,
         "n_complete": summary.n_complete,
         "complete_ratio": ratio,
@@ -172,6 +174,13 @@ def _merge(args: argparse.Namespace, settings: Settings, store: Path, report: _R
     }
     skipped = f", {len(summary.problems):,} left out" if summary.problems else ""
     report.rows.append(("bundles", f"{summary.n_merged:,} merged, {summary.n_known:,} known before{skipped}"))
+    if summary.n_processes:
+        ms = 1e3 * summary.recorder_s / summary.n_processes
+        text = f"{summary.n_processes:,} that tests started; recording took {ms:.0f} ms of CPU in each"
+        report.rows.append(("processes", text))
+    if summary.n_waiting:
+        text = f"{summary.n_waiting:,} bundles wait for that of the tests which started them"
+        report.rows.append(("waiting", text))
     if summary.n_untrusted:
         text = f"{summary.n_untrusted:,} neither sealed nor listed: they can only add tests to a plan"
         report.rows.append(("untrusted", text))

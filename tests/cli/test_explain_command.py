@@ -40,7 +40,7 @@ def root(tmp_path, monkeypatch) -> Path:
             record("tests/test_a.py::test_x[2]", gaps=((Gap.CHILD_WITHOUT_RECORD, "torchrun train.py"),)),
             record("tests/test_a.py::test_other", at=5, facts=RunFacts(
                 outcome="passed", started_us=5, cpu_s=0.5, peak_rss_bytes=812 * 2**20, n_gpus=2, gpu_s=3.25,
-                gpu_peak_bytes=21 * 2**29, gpu_by="process")),
+                gpu_peak_bytes=21 * 2**29, gpu_by="process", processes=("python train.py, rank 0 of 2",),)),
             record(TEST, at=6, lane="gpu", scope="pr:7", gaps=((Gap.NO_END_MARK, "a.fastci-bundle"),)),
             record("tests/test_b.py::test_cov", at=7, scope="coverage", backend="coverage",
                    gaps=((Gap.WEAK_SOURCE, ".coverage"),)),
@@ -93,6 +93,7 @@ def test_what_a_test_took_is_one_line_of_what_is_known(root, capsys):
     shown = explain(capsys, "tests/test_a.py::test_other")
     took = "0.5 s of CPU, 812 MiB of memory, 2 GPUs, 3.25 GPU-seconds, 10.5 GiB of GPU memory (by process)"
     assert shown.splitlines()[4:6] == ["  passed", f"  took {took}"]
+    assert shown.splitlines()[6] == "  with processes of its own: python train.py, rank 0 of 2"
     document = json.loads(explain(capsys, "tests/test_a.py::test_other", "--json"))
     facts = document["records"][0]["facts"]
     assert (facts["cpu_s"], facts["peak_rss_bytes"]) == (0.5, 812 * 2**20)
