@@ -39,7 +39,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class BundleFamily:
     """The bundles of a session, each in all of its states: trusted ones first, then the largest.
 
     Attributes
@@ -86,7 +86,7 @@ class Family:
         return (*self.group, given.session_id, given.bundle_id)
 
 
-def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[State]]]:
+def families_of(states: Iterable[State]) -> tuple[list[BundleFamily], dict[str, list[State]]]:
     """Sort bundles by family.
 
     A bundle that names another one its parent and is of another lane, scope or commit is none of it: what it
@@ -94,7 +94,7 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
 
     Returns
     -------
-    families : list of Family
+    families : list of BundleFamily
         Those whose outermost bundle is there.
     orphans : dict of str to list of State
         The others, by the bundle that they name.
@@ -113,7 +113,7 @@ def families_of(states: Iterable[State]) -> tuple[list[Family], dict[str, list[S
         below = [
             states for states in children.pop(bundle_id, {}).values() if is_kin(states[0].provenance, first)
         ]
-        families.append(Family(own, below))
+        families.append(BundleFamily(own, below))
     orphans = {
         parent: [state for states in by_id.values() for state in states] for parent, by_id in children.items()
     }

@@ -19,7 +19,7 @@ from fastci_ml.evidence.bundle.reader import (
     read_bundle,
 )
 from fastci_ml.evidence.merge.bundle_evidence import BundleEvidence, build_records, merged_of
-from fastci_ml.evidence.merge.families import Family, State, families_of, is_kin
+from fastci_ml.evidence.merge.families import BundleFamily, State, families_of, is_kin
 from fastci_ml.evidence.merge.problems import as_line
 from fastci_ml.evidence.merge.sources_at_hand import ParsedSources, SourcesAtHand, is_below_root
 from fastci_ml.evidence.merge.trust import AS_DECLARED, Trust
@@ -137,10 +137,10 @@ def merge_bundles(
     return merge.summary
 
 
-def _chunks(families: Iterable[Family]) -> Iterator[list[Family]]:
+def _chunks(families: Iterable[BundleFamily]) -> Iterator[list[BundleFamily]]:
     """Families for one transaction each, of bundles that stand on the same sources."""
     for _, group in groupby(sorted(families, key=lambda one: one.order), key=lambda one: one.group):
-        chunk: list[Family] = []
+        chunk: list[BundleFamily] = []
         n_bytes = 0
         for family in group:
             if chunk and (len(chunk) >= _MAX_BUNDLES or n_bytes + family.n_bytes > _MAX_BYTES):
@@ -166,7 +166,7 @@ class _Merge:
         """Add a problem as one line, whatever the names in it hold."""
         self.summary.problems.append(as_line(text))
 
-    def new_families(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[Family]:
+    def new_families(self, paths: Iterable[Path], store: EvidenceStore) -> Iterator[BundleFamily]:
         """Families of bundles that the store does not have as they are."""
         states: list[State] = []
         seen: set[tuple[str, str]] = set()
@@ -201,9 +201,9 @@ class _Merge:
             else:
                 new = [state for state in family.roots if not state.is_known]
                 self.summary.n_known += len(family.roots) - len(new)
-                yield Family(new, [])
+                yield BundleFamily(new, [])
 
-    def add_chunk(self, chunk: list[Family], store: EvidenceStore) -> None:
+    def add_chunk(self, chunk: list[BundleFamily], store: EvidenceStore) -> None:
         """Add families of bundles in one transaction."""
         evidence: list[BundleEvidence] = []
         merged: list[MergedBundle] = []
@@ -241,7 +241,7 @@ class _Merge:
         summary.n_superseded += written.n_superseded
         summary.n_outdated += written.n_outdated
 
-    def _best(self, family: Family, store: EvidenceStore) -> Bundle | None:
+    def _best(self, family: BundleFamily, store: EvidenceStore) -> Bundle | None:
         """The state of the outermost bundle that says most; None if the store has as much of the family."""
         best = self._fullest(family.roots, store)
         if best is None:
@@ -259,7 +259,9 @@ class _Merge:
             return None
         return best
 
-    def _children(self, family: Family, store: EvidenceStore, merged: list[MergedBundle]) -> Iterator[Bundle]:
+    def _children(
+        self, family: BundleFamily, store: EvidenceStore, merged: list[MergedBundle]
+    ) -> Iterator[Bundle]:
         """Of each child the state that says most, one at a time; what they are is put down."""
         for states in family.children:
             bundle = self._fullest(states, store)
