@@ -12,8 +12,13 @@ from fastci_ml.errors import EvidenceError, UsageError
 from fastci_ml.evidence.bundle.reader import find_bundles
 from fastci_ml.evidence.bundle.writer import BundleWriter
 from fastci_ml.evidence.recorder.captures import ClosedCapture
-from fastci_ml.evidence.recorder.family import TEST_VARIABLE, VARIABLE, matches, name_of
+from fastci_ml.evidence.recorder.family import (
+    TEST_VARIABLE,
+    VARIABLE,
+    matches,
+)
 from fastci_ml.evidence.recorder.origin import family_of, new_provenance
+from fastci_ml.evidence.recorder.process_names import name_of
 from fastci_ml.evidence.recorder.programs import find_program, may_run_python, summary_of
 from fastci_ml.evidence.seal_key import VARIABLE as KEY_VARIABLE
 from fastci_ml.execution.plugin import RECORD_VARIABLE

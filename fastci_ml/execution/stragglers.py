@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastci_ml.errors import EvidenceError
 from fastci_ml.evidence.bundle.reader import has_end_mark, open_bundle, read_provenance
-from fastci_ml.evidence.recorder.family import is_running
+from fastci_ml.evidence.recorder.process_names import is_running
 
 _LOOK_S = 0.05
 

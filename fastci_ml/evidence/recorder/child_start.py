@@ -16,10 +16,10 @@ from time import time_ns  # noqa: E402
 from fastci_ml.evidence.recorder.family import (  # noqa: E402
     Family,
     current_test,
-    name_of,
     own_command,
     take_variable,
 )
+from fastci_ml.evidence.recorder.process_names import name_of  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

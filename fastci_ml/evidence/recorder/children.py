@@ -12,7 +12,10 @@ from os.path import basename, join, lexists, realpath
 
 from fastci_ml.evidence.recorder.audit import add_handlers, remove_handlers
 from fastci_ml.evidence.recorder.family import current_test as label_of_test
-from fastci_ml.evidence.recorder.family import is_running, matches, name_of, own_command
+from fastci_ml.evidence.recorder.family import (
+    matches,
+    own_command,
+)
 from fastci_ml.evidence.recorder.live_children import (
     current_test,
     left_behind,
@@ -20,6 +23,7 @@ from fastci_ml.evidence.recorder.live_children import (
     live_siblings,
 )
 from fastci_ml.evidence.recorder.process_facts import say_process
+from fastci_ml.evidence.recorder.process_names import is_running, name_of
 from fastci_ml.evidence.recorder.programs import (
     asks_git_for_files,
     find_program,

@@ -8,7 +8,12 @@ import os
 import sys
 from types import BuiltinFunctionType
 
-from fastci_ml.evidence.recorder.family import VARIABLE, is_copy, name_of, with_variable
+from fastci_ml.evidence.recorder.family import (
+    VARIABLE,
+    is_copy,
+    with_variable,
+)
+from fastci_ml.evidence.recorder.process_names import name_of
 from fastci_ml.evidence.recorder.transparent import transparent
 
 TYPE_CHECKING = False
