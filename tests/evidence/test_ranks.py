@@ -14,7 +14,6 @@ pytest.importorskip("torch")
 SUBJECT = Path(__file__).parent / "children_subject"
 RANKS: dict[str, tuple[set[str], set[Gap]]] = {
     "two_ranks": ({"by_rank", "by_rank_of"}, set()),
-    "rank_that_is_killed": ({"by_rank"}, {Gap.NO_END_MARK}),
     # torchrun ends its ranks by SIGTERM, which they answer while they wait: the settings ask for it.
     "hung_ranks_are_ended": ({"by_rank"}, set()),
     "data_loader": ({"Rows.__len__", "Rows.__getitem__", "by_worker"}, set()),
@@ -40,7 +39,12 @@ def test_what_a_rank_ran_is_its_test_s(run, name):
 
 
 def test_every_check_was_looked_at(run):
-    assert {node_id.partition("::check_")[2] for node_id in run.records} == set(RANKS)
+    checks = {node_id.partition("::check_")[2] for node_id in run.records}
+    assert checks == {*RANKS, "rank_that_is_killed"}
+
+
+def test_killed_rank_makes_its_test_incomplete(run):
+    assert run.gaps("checks_ranks.py::check_rank_that_is_killed") == {Gap.NO_END_MARK}
 
 
 def test_rank_and_world_size_are_known(run):
@@ -54,4 +58,6 @@ def test_rank_and_world_size_are_known(run):
 
 def test_killed_rank_left_a_bundle_without_an_end(run):
     unended = [child for child in run.children if child.gaps]
-    assert [gap for child in unended for gap, _ in child.gaps] == [Gap.NO_END_MARK]
+    # The other rank raises, or torchrun ends it by SIGTERM before it does.
+    assert len(unended) in (1, 2)
+    assert {gap for child in unended for gap, _ in child.gaps} == {Gap.NO_END_MARK}
