@@ -48,6 +48,8 @@ def run_bare(python: Path, *words: str, folder: Path, **environment: str) -> sub
         text=True,
         check=False,
         timeout=120,
+        # Another run of the same tests at the same time is told apart by its session.
+        start_new_session=True,
     )
 
 

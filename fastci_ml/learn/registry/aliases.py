@@ -18,6 +18,9 @@ _PRODUCTION = "Production"
 # A tag holds 5,000 characters; the oldest promotions go first.
 _N_PROMOTIONS = 50
 
+# What an error of its database names where a row was there already.
+_ALIASES_TABLE = "registered_model_aliases"
+
 
 def read_aliases(client: Any, name: str) -> dict[str, str]:
     """Version of each alias of a model; none where it is not registered."""
@@ -30,7 +33,7 @@ def name_newest(client: Any, name: str) -> None:
     named, newest = 0, _newest(client, name)
     # Looked at again after each change: of two processes, the last to change has then seen both versions.
     while named < newest:
-        client.set_registered_model_alias(name, CHALLENGER, str(newest))
+        _set_alias(client, name, CHALLENGER, str(newest))
         named, newest = newest, _newest(client, name)
 
 
@@ -38,7 +41,7 @@ def promote(client: Any, name: str, version: str) -> str | None:
     """Make a version the champion; the one before, which also stands in the model's tag `PROMOTIONS`."""
     before = read_aliases(client, name).get(CHAMPION)
     client.get_model_version(name, version)
-    client.set_registered_model_alias(name, CHAMPION, version)
+    _set_alias(client, name, CHAMPION, version)
     tags = client.get_registered_model(name).tags
     promotions = [*_read_promotions(tags.get(PROMOTIONS, "[]")), {"from": before, "to": version}]
     client.set_registered_model_tag(name, PROMOTIONS, json.dumps(promotions[-_N_PROMOTIONS:]))
@@ -72,6 +75,16 @@ def find_number(client: Any, name: str, version: str) -> str:
         hint = f"fastci-ml models promote {max(staged, key=int)}   # the newest in stage {_PRODUCTION}"
     known = ", ".join(sorted(aliases)) or "none"
     raise RegistryError(f"{name} has no alias {version!r}, known: {known}", hint=hint)
+
+
+def _set_alias(client: Any, name: str, alias: str, version: str) -> None:
+    """Name a version. Of two processes that give an alias for the first time at once, MLflow fails one."""
+    try:
+        client.set_registered_model_alias(name, alias, version)
+    except Exception as error:
+        if _ALIASES_TABLE not in str(error):
+            raise
+        client.set_registered_model_alias(name, alias, version)
 
 
 def _newest(client: Any, name: str) -> int:
