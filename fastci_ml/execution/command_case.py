@@ -19,14 +19,19 @@ from fastci_ml.evidence.recorder.family import (
 )
 from fastci_ml.evidence.recorder.origin import family_of, new_provenance
 from fastci_ml.evidence.recorder.process_names import name_of
-from fastci_ml.evidence.recorder.programs import find_program, may_run_python, summary_of
+from fastci_ml.evidence.recorder.programs import (
+    find_program,
+    may_run_python,
+    records_itself,
+    summary_of,
+)
 from fastci_ml.evidence.seal_key import VARIABLE as KEY_VARIABLE
 from fastci_ml.execution.plugin import RECORD_VARIABLE
 from fastci_ml.execution.recorded_command import Recorded
 from fastci_ml.execution.runner import forwarding_signals, shell_code
 from fastci_ml.execution.stragglers import wait_for_stragglers
 from fastci_ml.records.evidence import RunFacts
-from fastci_ml.records.evidence_kinds import COMMAND_BACKEND, CaptureKind
+from fastci_ml.records.evidence_kinds import COMMAND_BACKEND, CaptureKind, Gap
 from fastci_ml.records.outcomes import Outcome
 from fastci_ml.settings import Settings
 from fastci_ml.sources.projects import repository_top
@@ -103,9 +108,7 @@ def record_case(
     with forwarding_signals(child):
         code = child.wait()
     after_cpu = os.times()
-    capture = ClosedCapture(
-        CaptureKind.TEST, test_id, children=_booked(name, command, folder, family.trusted)
-    )
+    capture = _capture_of(test_id, name, command, folder, family.trusted)
     number = writer.new_capture()
     writer.add_capture(number, capture)
     writer.add_run(
@@ -124,12 +127,16 @@ def record_case(
     return Recorded(code=shell_code(code), bundles=bundles, n_living=len(wait_for_stragglers(bundles)))
 
 
-def _booked(
-    name: str, command: Sequence[str], folder: Path | None, trusted: Sequence[str]
-) -> tuple[tuple[str, str], ...]:
-    """The process of the command itself, if it is to leave a bundle."""
+def _capture_of(
+    test_id: str, name: str, command: Sequence[str], folder: Path | None, trusted: Sequence[str]
+) -> ClosedCapture:
+    """The test, with the process of the command itself if it is to leave a bundle."""
     shown = " ".join([Path(command[0]).name, *command[1:]])
     program = find_program(command[0], None, str(folder or Path.cwd()))
     if not may_run_python(program, list(command)) or matches(shown, trusted):
-        return ()
-    return ((name, summary_of(command[0], list(command))),)
+        return ClosedCapture(CaptureKind.TEST, test_id)
+    detail = summary_of(command[0], list(command))
+    # What is no Python may start any, without us, before it becomes one that records.
+    is_opaque = not records_itself(program, list(command))
+    gaps = ((Gap.CHILD_WITHOUT_RECORD, detail),) if is_opaque else ()
+    return ClosedCapture(CaptureKind.TEST, test_id, gaps=gaps, children=((name, detail),))

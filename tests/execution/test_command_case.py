@@ -121,6 +121,14 @@ def test_shell_is_not_known_to_start_what_records_unless_it_is_trusted(project):
     assert found.gaps == ()
 
 
+def test_shell_that_becomes_python_is_no_proof_of_what_ran_before(project):
+    script = f"'{sys.executable}' -S -c pass; exec '{sys.executable}' train.py"
+    assert record(project, "sh", "-c", script).returncode == 0
+    found = stored(project)
+    assert units(found) == {"trains"}
+    assert {gap for gap, _ in found.gaps} == {Gap.CHILD_WITHOUT_RECORD}
+
+
 def test_command_of_which_no_process_records_is_not_complete(project):
     assert record(project, "true").returncode == 0
     assert {gap for gap, _ in stored(project).gaps} == {Gap.OWN_UNIT_MISSING}

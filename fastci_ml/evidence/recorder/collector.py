@@ -105,7 +105,7 @@ class Collector:
         the midst of a capture's end.
         """
         began_s = process_time()
-        if self._is_torn or self._n_working:
+        if self._n_working:
             self.is_active = False
             self.writer.flush()
             return
@@ -123,7 +123,10 @@ class Collector:
         if self._failure and not self.is_child:
             _warn(self._failure)
         # Nothing waits for a child but what it is to do; what the system has is not lost with the process.
-        self.writer.close(wait=not self.is_child)
+        if self._is_torn:
+            self.writer.flush()
+        else:
+            self.writer.close(wait=not self.is_child)
 
     def stay(self) -> None:
         """Say that this process was not replaced by another program."""
